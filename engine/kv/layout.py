@@ -1,0 +1,121 @@
+"""Geometry of keys and values: which float of a flat buffer belongs to which head, position and channel.
+
+A present buffer is `[1, H, capacity, D]`, so the distance between two heads is `capacity * D`. The logical length is the
+number of positions that hold valid KV. Using `length * D` as the distance reads padding for every head but the first,
+and shows nothing when H == 1 or length == capacity: hence one place for the arithmetic, for both backends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+FloatRows = NDArray[np.float32]
+
+_DTYPES: dict[str, Any] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+class Part(IntEnum):
+    """Index of the key or the value half of a layer, in pages and everywhere else."""
+
+    KEY = 0
+    VALUE = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKv:
+    """One attention layer's KV: `heads` key/value heads of `head_dim` channels, stored as `dtype` (a numpy name)."""
+
+    heads: int
+    head_dim: int
+    dtype: str = "float32"
+
+    @property
+    def row_floats(self) -> int:
+        """Floats that one position of one part takes."""
+        return self.heads * self.head_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvGeometry:
+    """All attention layers of a model, in order. Heads and head_dim may differ from layer to layer."""
+
+    layers: tuple[LayerKv, ...]
+
+    @property
+    def position_floats(self) -> int:
+        """Floats that one position takes over all layers, key and value."""
+        return sum(2 * layer.row_floats for layer in self.layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Physical:
+    """How a flat present buffer is laid out: `[heads, capacity, head_dim]`, position the middle axis."""
+
+    heads: int
+    capacity: int
+    head_dim: int
+
+    @property
+    def head_stride(self) -> int:
+        """Floats from a position of one head to the same position of the next."""
+        return self.capacity * self.head_dim
+
+    def span(self, head: int, start: int, stop: int) -> slice:
+        """Where positions [start, stop) of `head` lie in the flat buffer."""
+        base = head * self.head_stride
+        return slice(base + start * self.head_dim, base + stop * self.head_dim)
+
+
+def extract_present(flat: Any, physical: Physical, start: int, stop: int) -> list[Any]:
+    """Per head, a view `[stop - start, head_dim]` of positions [start, stop) of a flat present buffer."""
+    return [
+        flat[physical.span(head, start, stop)].reshape(stop - start, physical.head_dim)
+        for head in range(physical.heads)
+    ]
+
+
+def extract_present_token(flat: Any, physical: Physical, position: int) -> list[Any]:
+    """Per head, the row `[1, head_dim]` of one position."""
+    return extract_present(flat, physical, position, position + 1)
+
+
+def write_present(flat: Any, physical: Physical, start: int, rows: Any) -> None:
+    """Write `rows` `[heads, n, head_dim]` at positions [start, start + n) of a flat present buffer, in place."""
+    stop = start + rows.shape[1]
+    for head in range(physical.heads):
+        flat[physical.span(head, start, stop)] = rows[head].reshape(-1)
+
+
+def storage_dtype(name: str) -> np.dtype[Any]:
+    """The numpy dtype in which KV of the declared dtype `name` is stored. KeyError for a dtype we cannot page."""
+    return _DTYPES[name]
+
+
+def widen(rows: NDArray[Any]) -> FloatRows:
+    """float32 copy of float32, float16 or bfloat16 rows; lossless, so pages of two backends compare byte for byte."""
+    return np.array(rows, dtype=np.float32)
+
+
+def narrow(rows: FloatRows, dtype: str) -> NDArray[Any]:
+    """Rows in the storage dtype `dtype`; exact for every value that `widen` produced from that dtype."""
+    return rows.astype(storage_dtype(dtype), copy=True)
+
+
+def capacity_bucket(length: int, *, min_capacity: int, max_context: int) -> int:
+    """Room to reserve for `length` positions: `min(max(next_pow2(length), min_capacity), max_context)`."""
+    return min(max(next_pow2(length), min_capacity), max_context)
+
+
+def next_pow2(n: int) -> int:
+    """The least power of two that is >= n; 1 for n <= 1."""
+    return 1 << max(n - 1, 0).bit_length()
