@@ -49,6 +49,9 @@ class BackendState(Protocol):
     def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
         """Flat view of one layer's buffer and its layout; valid until the next step, rewind, load or reset."""
 
+    def physical(self, layer: int, part: Part) -> NDArray[Any]:
+        """The whole array `[1, H, capacity, D]` on the host, for an observer; valid no longer than `present`."""
+
 
 class Backend(Protocol):
     """Runs one model on one device. Safe to share between engines; not between threads."""

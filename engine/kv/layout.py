@@ -76,7 +76,7 @@ class Physical:
         return slice(base + start * self.head_dim, base + stop * self.head_dim)
 
 
-def extract_present(flat: Any, physical: Physical, start: int, stop: int) -> list[Any]:
+def extract_present_tokens(flat: Any, physical: Physical, start: int, stop: int) -> list[Any]:
     """Per head, a view `[stop - start, head_dim]` of positions [start, stop) of a flat present buffer."""
     return [
         flat[physical.span(head, start, stop)].reshape(stop - start, physical.head_dim)
@@ -84,12 +84,13 @@ def extract_present(flat: Any, physical: Physical, start: int, stop: int) -> lis
     ]
 
 
-def extract_present_token(flat: Any, physical: Physical, position: int) -> list[Any]:
-    """Per head, the row `[1, head_dim]` of one position."""
-    return extract_present(flat, physical, position, position + 1)
+def append_token_kv(page_rows: FloatRows, at: int, rows: list[NDArray[Any]]) -> None:
+    """Write per-head rows `[n, head_dim]` at places [at, at + n) of one part of a page, `[heads, page_size, head_dim]`."""
+    for head, row in enumerate(rows):
+        page_rows[head, at : at + row.shape[0]] = widen(row)
 
 
-def write_present(flat: Any, physical: Physical, start: int, rows: Any) -> None:
+def write_present(flat: Any, physical: Physical, start: int, rows: NDArray[Any]) -> None:
     """Write `rows` `[heads, n, head_dim]` at positions [start, start + n) of a flat present buffer, in place."""
     stop = start + rows.shape[1]
     for head in range(physical.heads):

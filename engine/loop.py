@@ -1,0 +1,106 @@
+"""The decode loop. Prefill is a step with more tokens; there is no other phase.
+
+The loop owns `fed`, the tokens that really ran through the model, in order. It sees ids and opaque logits: no text, no
+device, no clock. It yields once per model call, at a step boundary, so that whoever stops iterating leaves a valid state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .decoder import Decoder
+from .errors import BackendError, WarmcoldError
+from .probe import Probe
+from .request import SamplingParams, Step, StopReason
+from .reuse import ReusedPrefix
+from .sampling import greedy
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """What a running turn has done so far. `context` is prompt + sampled; `fed[:kv_len]` is what the state holds."""
+
+    context: list[int]
+    fed: list[int]
+    prompt_len: int
+    calls: list[int] = field(default_factory=list)
+    stop: StopReason = StopReason.CANCELLED
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens sampled so far."""
+        return tuple(self.context[self.prompt_len :])
+
+
+def begin(prompt: Sequence[int], prefix: ReusedPrefix) -> Progress:
+    """A turn about to run on top of `prefix`."""
+    return Progress(context=list(prompt), fed=list(prompt[: prefix.length]), prompt_len=len(prompt))
+
+
+def decode(
+    decoder: Decoder,
+    progress: Progress,
+    params: SamplingParams,
+    *,
+    chunk_size: int,
+    max_context: int,
+    eos: frozenset[int],
+    commit: Callable[[], None],
+    probe: Probe,
+) -> Iterator[Step]:
+    """Feed what `progress` has not fed, sample, and go on until a stop; `commit` runs after each finished step."""
+    while True:
+        start = len(progress.fed)
+        rows = progress.context[start : start + chunk_size]
+        logits = _call(decoder, progress, rows, probe)
+        commit()
+        if len(progress.fed) < len(progress.context):
+            yield Step(rows=len(rows), start=start, token=None)
+            continue
+        token = None
+        if params.max_new_tokens > 0:
+            token = greedy(logits)
+            progress.context.append(token)
+        stop = _stop(progress, params, token, max_context, eos)
+        if stop is not None:
+            progress.stop = stop
+        yield Step(rows=len(rows), start=start, token=token)
+        if stop is not None:
+            return
+
+
+def _call(decoder: Decoder, progress: Progress, rows: list[int], probe: Probe) -> NDArray[np.float32]:
+    start = len(progress.fed)
+    try:
+        logits = decoder.step(progress.fed, rows)
+    except WarmcoldError:
+        raise
+    except Exception as error:
+        raise BackendError(f"the step at position {start} with {len(rows)} rows failed") from error
+    if not np.isfinite(np.max(logits)):
+        raise BackendError(
+            f"the step at position {start} with {len(rows)} rows computed no distribution: "
+            f"its highest logit is {np.max(logits)}"
+        )
+    progress.fed.extend(rows)
+    progress.calls.append(len(rows))
+    probe("step", {"tokens": rows, "start": start, "logits": logits, "state": decoder.state})
+    return logits
+
+
+def _stop(
+    progress: Progress, params: SamplingParams, token: int | None, max_context: int, eos: frozenset[int]
+) -> StopReason | None:
+    if token is not None and token in params.stop_token_ids:
+        return StopReason.STOP_TOKEN
+    if token is not None and token in eos and not params.ignore_eos:
+        return StopReason.EOS
+    if len(progress.tokens) >= params.max_new_tokens:
+        return StopReason.LENGTH
+    if len(progress.fed) >= max_context:
+        return StopReason.CONTEXT_FULL
+    return None
