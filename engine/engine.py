@@ -174,7 +174,7 @@ class Engine:
             raise UsageError(f"inputs {sorted(inputs)}: this model declares no input beside tokens, mask and positions")
         if adapter is not None:
             raise UsageError(f"adapter {adapter!r}: this model has no adapters")
-        identity = self._identity(salt) if reuse else None
+        identity = self.identity(salt) if reuse else None
         gate = self._gate(identity, reuse)
         return Turn(
             self._core, prompt, params or SamplingParams(), identity=identity, gate=gate, take=take, put_back=put_back
@@ -191,6 +191,18 @@ class Engine:
             holders=tuple(pool["holders"]),
             in_flight=tuple(page for table in self._core.tables for page in table.held_pages()),
             page_bytes=lambda page: self.pool.bytes_of(page).copy(),
+        )
+
+    def identity(self, salt: Any = None) -> Identity | None:
+        """The digest under which KV of requests with this `salt` is kept; None if `salt` has no canonical form."""
+        return identity_of(
+            {
+                "content": self._content,
+                "salt": salt,
+                "kv": [[layer.heads, layer.head_dim, layer.dtype] for layer in self.spec.geometry.layers],
+                "numerics": self.options.numerics,
+                "positions": "linear",
+            }
         )
 
     def check_invariants(self) -> None:
@@ -227,17 +239,6 @@ class Engine:
         if len(prompt) > self.max_context:
             raise UsageError(f"the prompt has {len(prompt)} tokens, the context holds {self.max_context}: shorten it")
         return prompt
-
-    def _identity(self, salt: Any) -> Identity | None:
-        return identity_of(
-            {
-                "content": self._content,
-                "salt": salt,
-                "kv": [[layer.heads, layer.head_dim, layer.dtype] for layer in self.spec.geometry.layers],
-                "numerics": self.options.numerics,
-                "positions": "linear",
-            }
-        )
 
     def _gate(self, identity: Identity | None, reuse: bool) -> GateReason | None:
         if not self.spec.has_state:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import Device
 from ..kv.layout import KvGeometry, Part, Physical
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -20,7 +21,12 @@ Fill = Callable[[int, Part, Any, Physical], None]
 
 
 class BackendState(Protocol):
-    """KV of one conversation inside a backend. Also the `KvPrefixStore` seam that the reuse policy drives."""
+    """KV of one conversation inside a backend. Also the `KvPrefixStore` seam that the reuse policy drives.
+
+    `device` is where the arrays that `load` and `present` hand out live.
+    """
+
+    device: Device
 
     @property
     def kv_len(self) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from ..arrays import HOST
 from ..errors import BackendError, ModelError, UsageError
 from ..kv.buffers import KvBuffers
 from ..kv.layout import KvGeometry, Part, Physical, storage_dtype
@@ -160,6 +161,7 @@ class OrtSharedState:
     """The reuse seam over buffers that ONNX Runtime appends to in place: a rewind moves a length."""
 
     has_state = True
+    device = HOST
 
     def __init__(self, buffers: KvBuffers, probe: Probe = no_probe) -> None:
         self.buffers = buffers
@@ -201,6 +203,8 @@ class OrtSharedState:
 
 class OrtGrowingState:
     """The reuse seam over past tensors that ONNX Runtime returns: a rewind slices them, a reset drops them."""
+
+    device = HOST
 
     def __init__(self, geometry: KvGeometry, probe: Probe = no_probe) -> None:
         self._geometry = geometry

@@ -195,7 +195,7 @@ def _external_span(path: Path, tensor: TensorProto) -> tuple[Path, int, int]:
     length = int(where.get("length", size - offset))
     if min(offset, length) < 0 or offset + length > size:
         raise ModelError(
-            f"{file}: {size} bytes, but weight {tensor.name!r} of {path.name} takes bytes {offset} to {offset + length}; "
-            "the file is truncated, copy it again"
+            f"{file}: {size} bytes, but weight {tensor.name!r} of {path.name} takes bytes {offset} to "
+            f"{offset + length}; the file is truncated, copy it again"
         )
     return file, offset, length

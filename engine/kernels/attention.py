@@ -55,7 +55,9 @@ class Attention:
         block = self.math.key_block(key.shape[1])
         scores = [xp.matmul(tiled, xp.matrix_transpose(part)[:, None, ...]) for part in self._blocks(key, block)]
         weights, total = self._weights(scores[0] if len(scores) == 1 else xp.concat(scores, axis=2), positions)
-        return xp.reshape(self._mixed(weights, value, block) / total, (heads, tiles * tile, value.shape[2]))[:, :rows, :]
+        return xp.reshape(self._mixed(weights, value, block) / total, (heads, tiles * tile, value.shape[2]))[
+            :, :rows, :
+        ]
 
     def _weights(self, scores: Any, positions: Any) -> tuple[Any, Any]:
         """Scores `[KH, tiles, blocks, tile, block]` to weights of that shape, and their sum `[KH, tiles, tile, 1]`."""
@@ -187,7 +189,9 @@ def _check_lengths(lengths: Any, total: int) -> None:
         raise ValueError(f"seqlens_k has shape {tuple(lengths.shape)}; only a batch of one is computed")
     last = int(lengths.reshape(-1)[0])
     if last + 1 != total:
-        raise ValueError(f"seqlens_k says {last + 1} positions, the cache and this step hold {total}; is the mask all ones?")
+        raise ValueError(
+            f"seqlens_k says {last + 1} positions, the cache and this step hold {total}; is the mask all ones?"
+        )
 
 
 def _refuse_variants(call: Call) -> None:
@@ -201,6 +205,4 @@ def _refuse_variants(call: Call) -> None:
         raise call.refuse("output_qk")
 
 
-TABLE: Table = versions(
-    "GroupQueryAttention", Kernel(_group_query_attention, host=(5, 6)), 1, domain="com.microsoft"
-)
+TABLE: Table = versions("GroupQueryAttention", Kernel(_group_query_attention, host=(5, 6)), 1, domain="com.microsoft")

@@ -29,7 +29,7 @@ _CAST_TARGETS = {
 
 def direct(name: str) -> Kernel:
     """The namespace's function of that name, correctly rounded and so the same on any memory layout."""
-    return Kernel(lambda call: getattr(call.xp, name))  # type: ignore[no-any-return]
+    return Kernel(lambda call: getattr(call.xp, name))
 
 
 def transcendental(name: str) -> Kernel:

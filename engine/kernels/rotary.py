@@ -27,7 +27,7 @@ def rotate(xp: Any, x: Any, cos: Any, sin: Any, *, interleaved: bool) -> Any:
 
 
 def _rotary_embedding(call: Call) -> Run:
-    """x `[B, S, hidden]` or `[B, heads, S, D]`, position_ids `[B, S]` or `[1]` (the first), caches `[positions, D / 2]`."""
+    """x `[B, S, hidden]` or `[B, heads, S, D]`, position_ids `[B, S]` or `[1]` (the first), caches `[N, D / 2]`."""
     xp, interleaved = call.xp, bool(call.attribute("interleaved", 0))
     heads, width = call.attribute("num_heads", 0), call.attribute("rotary_embedding_dim", 0)
     if call.attribute("scale", 1.0) != 1.0:

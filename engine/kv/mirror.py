@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..arrays import from_host, to_host
 from ..backends.base import BackendState
 from ..identity import Identity
 from ..request import MirrorStop
@@ -27,7 +26,7 @@ def seed(state: BackendState, pool: PagePool, pages: Sequence[int], n: int) -> N
             count = min(pool.page_size, n - start)
             if count > 0:
                 rows = pool.rows(page, layer, part)[:, :count]
-                write_present(flat, physical, start, from_host(narrow(rows, dtype), like=flat))
+                write_present(flat, physical, start, state.device.from_host(narrow(rows, dtype)))
 
     state.load(n, fill)
 
@@ -143,5 +142,5 @@ class PageTable:
         for layer in range(len(self._pool.geometry.layers)):
             for part in Part:
                 flat, physical = state.present(layer, part)
-                rows = [to_host(row) for row in extract_present_tokens(flat, physical, start, start + count)]
+                rows = [state.device.to_host(row) for row in extract_present_tokens(flat, physical, start, start + count)]
                 append_token_kv(self._pool.rows(page, layer, part), at, rows)

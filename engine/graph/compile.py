@@ -1,0 +1,251 @@
+"""Bind a graph to kernels: from `GraphModel` to `CompiledModel`.
+
+Where a value lives follows one rule: integer and boolean inputs, constants of up to 64 elements, shapes, and whatever
+is computed from these alone stay on the host; everything else is on the device. So shape arithmetic never waits for a
+device. A host value that meets a device value is sent over, once per run (a constant once per plan). On the CPU the two
+places are one and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import HOST, Device, find_device, silence
+from ..errors import ModelError, UsageError
+from ..kernels.arithmetic import Anchored, Arithmetic, Free
+from ..kernels.call import Call, Kernel
+from ..kernels.probing import largest_tile
+from ..kernels.table import find_kernel
+from ..kv.layout import KvGeometry
+from .fallback import reference_kernel
+from .load import GraphModel, Node
+from .passes import APPEND, Constants, Place, live_nodes, slot_inputs, with_appends
+from .plan import CompiledModel, Step
+
+Pairs = Sequence[tuple[str, str]]
+Known = tuple[NDArray[Any] | None, ...]
+SMALL = 64
+
+
+def compile_model(
+    graph: GraphModel,
+    *,
+    past: Pairs,
+    present: Pairs,
+    logits: str,
+    geometry: KvGeometry,
+    device: str | Device = "cpu",
+    numerics: str = "invariant",
+) -> CompiledModel:
+    """Bind `graph` to kernels. `past` and `present` name the key and value ports of each layer of `geometry`.
+
+    `numerics` is "invariant" (a position's bits depend on no other row) or "fast". ModelError for an operator that is
+    unknown or used in an unknown way, UsageError for an unknown device, numerics or port.
+    """
+    if numerics not in ("invariant", "fast"):
+        raise UsageError(f"numerics {numerics!r} is unknown; use 'invariant' or 'fast'")
+    _check_ports(graph, past, present, logits)
+    assert len(past) == len(present) == len(geometry.layers)
+    place = device if isinstance(device, Device) else find_device(device)
+    wanted = list(dict.fromkeys([logits, *(port.name for port in graph.outputs)]))
+    constants, library = Constants(graph), _Library(graph)
+    nodes = with_appends(live_nodes(graph.nodes, wanted), _layers(past), _layers(present))
+    nodes = live_nodes(constants.fold(nodes, library.evaluate), wanted)
+    compiler = _Compiler(graph, place, constants, library, tuple(name for pair in past for name in pair))
+    mathematics, tile = _arithmetic(nodes, constants, compiler, numerics)
+    head = None
+    for node in nodes:
+        compiler.add(node, *mathematics)
+        if node.outputs[0] == logits and (node.domain, node.op_type) == ("", "MatMul") and is_weight(constants, node):
+            head = len(compiler.steps) - 1
+    return CompiledModel(
+        device=place,
+        numerics=numerics,
+        tile=tile,
+        inputs=tuple(port for port in graph.inputs if port.name in compiler.feeds),
+        logits=logits,
+        past=tuple(past),
+        present=tuple(present),
+        geometry=geometry,
+        fallbacks=dict(compiler.fallbacks),
+        **compiler.finished(wanted),
+        _head=head,
+    )
+
+
+def is_weight(constants: Constants, node: Node) -> bool:
+    """Whether the right operand of a product is a stored matrix."""
+    return node.inputs[1] in constants and constants[node.inputs[1]].ndim == 2
+
+
+def _arithmetic(
+    nodes: Sequence[Node], constants: Constants, compiler: _Compiler, numerics: str
+) -> tuple[tuple[Arithmetic, Arithmetic], int | None]:
+    """The arithmetic on the host and on the device, and the row tile that this machine's BLAS allows."""
+    if numerics == "fast":
+        return (Free(HOST), Free(compiler.device)), None
+    products = [node for node in nodes if node.op_type in ("MatMul", "Gemm") and is_weight(constants, node)]
+    shapes = {constants[node.inputs[1]].shape: node.inputs[1] for node in products}
+    tile = largest_tile(
+        compiler.device, [compiler.device.from_host(canonical(constants[name])) for name in shapes.values()]
+    )
+    return (Anchored(HOST, tile), Anchored(compiler.device, tile)), tile
+
+
+def canonical(value: NDArray[Any]) -> NDArray[Any]:
+    """The value contiguous and aligned, in place if it is: BLAS takes its fast path, and always the same one."""
+    return np.require(value, requirements=["C", "A"])
+
+
+def _layers(pairs: Pairs) -> dict[str, Place]:
+    return {name: (layer, part) for layer, pair in enumerate(pairs) for part, name in enumerate(pair)}
+
+
+def _check_ports(graph: GraphModel, past: Pairs, present: Pairs, logits: str) -> None:
+    inputs, outputs = ({port.name for port in ports} for ports in (graph.inputs, graph.outputs))
+    for what, names, known in (("input", _layers(past), inputs), ("output", {**_layers(present), logits: ()}, outputs)):
+        for name in names:
+            if name not in known:
+                raise UsageError(f"{graph.path}: no {what} {name!r}; the model has {sorted(known)}")
+
+
+class _Library:
+    """Kernels by node: ours, else the reference evaluator's."""
+
+    def __init__(self, graph: GraphModel) -> None:
+        self._graph = graph
+
+    def find(self, node: Node) -> tuple[Kernel, bool]:
+        """The kernel, and whether it is the slow generic one. ModelError when nobody knows the operator."""
+        if (node.domain, node.op_type) == APPEND:
+            return Kernel(lambda call: lambda slot, rows: slot.append(rows)), False
+        kernel = find_kernel(node.domain, node.op_type, node.version)
+        return (kernel, False) if kernel is not None else (self._fallback(node), True)
+
+    def evaluate(self, node: Node, inputs: list[NDArray[Any] | None]) -> Sequence[Any]:
+        """Run one node on the host, now."""
+        kernel, _ = self.find(node)
+        run = kernel.build(Call(node=node, device=HOST, math=Free(HOST), constants=tuple(inputs)))
+        with silence():
+            result = run(*inputs)
+        return [np.asarray(value) for value in (result if isinstance(result, tuple) else (result,))]
+
+    def _fallback(self, node: Node) -> Kernel:
+        run = reference_kernel(node, self._graph.opsets)
+        if run is None:
+            raise ModelError(f"{self._graph.path}: unknown operator {node}; use the 'ort' backend for this model")
+
+        def build(call: Call) -> Callable[..., Any]:
+            if not call.device.is_host:
+                raise call.refuse(f"computing it on {call.device.name} (there is only a slow version on the host)")
+            return run
+
+        return Kernel(build)
+
+
+class _Compiler:
+    """What accumulates while steps are made: where each value is, the transfers already there, the fallbacks."""
+
+    def __init__(
+        self, graph: GraphModel, device: Device, constants: Constants, library: _Library, past: tuple[str, ...]
+    ) -> None:
+        self.device = device
+        self.steps: list[Step] = []
+        self.fallbacks: Counter[str] = Counter()
+        self._constants, self._library = constants, library
+        self._values: list[Any] = []
+        self._places: dict[tuple[str, bool], int] = {}
+        self._on_host: set[str] = set()
+        self.slots = {name: self._new() for name in past}
+        self.feeds = {port.name: self._new() for port in graph.inputs if port.name not in self.slots}
+        for port in graph.inputs:
+            if port.name in self.feeds:
+                self._places[port.name, True] = self.feeds[port.name]
+                if not port.dtype.startswith(("float", "bfloat")):
+                    self._on_host.add(port.name)
+
+    def add(self, node: Node, host_math: Arithmetic, device_math: Arithmetic) -> None:
+        """Bind one node, where its inputs are."""
+        kernel, slow = self._library.find(node)
+        self.fallbacks.update([node.op_type] if slow else [])
+        slots = {index for index in slot_inputs(node) if node.inputs[index] in self.slots}
+        away = not self.device.is_host and (bool(slots) or self._needs_device(node, kernel))
+        device, math = (self.device, device_math) if away else (HOST, host_math)
+        known: Known = tuple(self._constants.find(name) for name in node.inputs)
+        run = kernel.build(Call(node=node, device=device, math=math, constants=known))
+        inputs = tuple(self._input(name, index, index in slots, away, kernel) for index, name in enumerate(node.inputs))
+        here = not away or kernel.host_output
+        outputs = tuple(self._made(name, here) if name else None for name in node.outputs)
+        self.steps.append(Step(str(node), run, inputs, outputs))
+
+    def finished(self, wanted: Sequence[str]) -> dict[str, Any]:
+        """The fields of the plan, with every value dropped after its last use."""
+        results = {name: self._places.get((name, False)) or self._place(name, True) for name in wanted}
+        fixed = {place for place, value in enumerate(self._values) if value is not None}
+        return {
+            "_steps": with_releases(self.steps, fixed | set(results.values())),
+            "_values": tuple(self._values),
+            "_feeds": self.feeds,
+            "_slots": self.slots,
+            "_results": results,
+        }
+
+    def _input(self, name: str, index: int, slot: bool, away: bool, kernel: Kernel) -> int | None:
+        if not name:
+            return None
+        return self.slots[name] if slot else self._place(name, not away or index in kernel.host)
+
+    def _made(self, name: str, here: bool) -> int:
+        if here:
+            self._on_host.add(name)
+        self._places[name, here] = self._new()
+        return self._places[name, here]
+
+    def _needs_device(self, node: Node, kernel: Kernel) -> bool:
+        computed = (name for index, name in enumerate(node.inputs) if name and index not in kernel.host)
+        return any(name not in self._on_host and not self._is_small(name) for name in computed)
+
+    def _is_small(self, name: str) -> bool:
+        return name in self._constants and self._constants[name].size <= SMALL
+
+    def _new(self, value: Any = None) -> int:
+        self._values.append(value)
+        return len(self._values) - 1
+
+    def _place(self, name: str, host: bool) -> int:
+        """Where `name` is found on the host or the device; adds the step that brings it there."""
+        host = host or self.device.is_host
+        if (name, host) not in self._places:
+            if name in self._constants:
+                value = canonical(self._constants[name])
+                self._places[name, host] = self._new(value if host else self.device.from_host(value))
+            else:
+                source, move = self._source(name, host)
+                self._places[name, host] = self._new()
+                self.steps.append(Step(f"transfer of {name!r}", move, (source,), (self._places[name, host],)))
+        return self._places[name, host]
+
+    def _source(self, name: str, host: bool) -> tuple[int, Callable[[Any], Any]]:
+        if name in self.slots and host == self.device.is_host:
+            return self.slots[name], lambda slot: slot.past()
+        return self._place(name, not host), self.device.to_host if host else self.device.from_host
+
+
+def with_releases(steps: Sequence[Step], kept: set[int]) -> tuple[Step, ...]:
+    """The steps with `release` set: a value goes after its last use, unless it is in `kept`."""
+    last: dict[int, int] = {}
+    for index, step in enumerate(steps):
+        last.update((place, index) for place in (*step.inputs, *step.outputs) if place is not None)
+    release: dict[int, list[int]] = {}
+    for place, index in last.items():
+        if place not in kept:
+            release.setdefault(index, []).append(place)
+    return tuple(
+        Step(step.label, step.run, step.inputs, step.outputs, tuple(release.get(index, ())))
+        for index, step in enumerate(steps)
+    )

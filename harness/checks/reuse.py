@@ -1,0 +1,51 @@
+"""How much was reused, from where, and why not more: the engine's word against the twin's."""
+
+from __future__ import annotations
+
+from ..record import TurnRecord, add
+from ..verdict import CheckResult
+
+
+def reuse(record: TurnRecord) -> CheckResult:
+    """Reuse is never more than the glossary allows, adds up, and names the right source, reason and gate.
+
+    Cannot see: whether the reused positions hold the right bytes (kv_seed), nor reuse that falls short (efficiency).
+    """
+    warm, plan = record.warm, record.plan
+    if warm.reused is None:
+        return CheckResult(not_observable="the subject does not report how much it reused")
+    result = CheckResult(compared=1)
+    if warm.reused > plan.reused:
+        add(result, record, check="reuse", arm="twin", component="count", place="count of reused positions",
+            message="reused more than the tokens, the cache or the caller allow: unsound",
+            left=str(warm.reused), right=f"at most {plan.reused} ({plan.reason})")  # fmt: skip
+    if warm.prefilled is not None and warm.reused + warm.prefilled != len(record.prompt):
+        add(result, record, check="reuse", arm="twin", component="sum", place="reused + prefilled",
+            message="reused and prefilled do not add up to the prompt",
+            left=f"{warm.reused} + {warm.prefilled}", right=str(len(record.prompt)))  # fmt: skip
+    if warm.reused != plan.reused:
+        return result
+    for component in ("source", "reason", "gate"):
+        said, expected = getattr(warm, component), getattr(plan, component)
+        if said != expected:
+            add(result, record, check="reuse", arm="twin", component=component, place=component,
+                message=f"the {component} of the cut is another", left=str(said), right=str(expected))  # fmt: skip
+    return result
+
+
+def efficiency(record: TurnRecord) -> CheckResult:
+    """What could be reused was: a subject that follows the reuse model reuses exactly n*.
+
+    Cannot see: time; an engine that claims the reuse and computes the positions again all the same (feeds sees that).
+    """
+    warm, plan = record.warm, record.plan
+    if warm.reused is None:
+        return CheckResult(not_observable="the subject does not report how much it reused")
+    if not record.capabilities.reuse_model:
+        return CheckResult(not_applicable="the subject declares no reuse model")
+    result = CheckResult(compared=1)
+    if warm.reused < plan.reused:
+        add(result, record, check="efficiency", arm="twin", component="count", place="count of reused positions",
+            message="reused less than the state holds and the glossary admits",
+            left=f"{warm.reused} ({warm.reason})", right=f"{plan.reused} ({plan.reason}, {plan.source})")  # fmt: skip
+    return result

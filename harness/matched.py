@@ -1,0 +1,246 @@
+"""The schedule-matched shadow: the same model calls on past arrays that the harness owns.
+
+Its own ports, positions, masks, loop and page bookkeeping, over a plain `feeds -> outputs` call: raw ONNX Runtime, or the
+bare step of a subject with kernels of its own. It imports nothing of the engine; the cut comes from the twin. So whatever
+differs from the warm engine lies in the reuse mechanism (page, rewind, seed, stride, mask, position), and must be 0 bits.
+
+Cannot see: an illegal reuse that the twin allows, nor a fault of the kernels themselves (that is the oracle's work).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from .observation import Kv, PageKey, Tokens
+from .reference import Prediction
+
+Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
+
+_NUMPY = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_LAYER = re.compile(r"\.(\d+)\.(?:key|value)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """The model's inputs and outputs as ONNX Runtime reports them, sorted by what they are for."""
+
+    dtypes: Mapping[str, Any]
+    logits: str
+    vocab: int
+    layers: tuple[tuple[str, str, str, str], ...]
+    shapes: tuple[tuple[int, int], ...]
+
+
+class RawModel:
+    """The model file under raw ONNX Runtime: the oracle of numbers, and the matched arm of an ONNX Runtime engine."""
+
+    def __init__(self, model: Path, *, threads: int = 2) -> None:
+        directory, file = _file(model)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        self.ports = _ports(self._session, directory)
+        self._names = [self.ports.logits, *(name for layer in self.ports.layers for name in layer[2:])]
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """One call; outputs by name."""
+        return dict(zip(self._names, self._session.run(self._names, dict(feeds)), strict=True))
+
+
+class BareLoop:
+    """Feeds a `run` call from tokens and past arrays."""
+
+    def __init__(self, ports: Ports, run: Run) -> None:
+        self.ports = ports
+        self._run = run
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the model carries KV."""
+        return bool(self.ports.layers)
+
+    def empty(self) -> Kv:
+        """No positions."""
+        return tuple(
+            (np.zeros((heads, 0, dim), np.float32), np.zeros((heads, 0, dim), np.float32))
+            for heads, dim in self.ports.shapes
+        )
+
+    def step(self, past: Kv, tokens: Sequence[int]) -> tuple[NDArray[np.float32], Kv]:
+        """Logits `[len(tokens), V]` of `tokens` on top of `past`, and the new KV. Owned by the caller."""
+        start = past[0][0].shape[1] if past else 0
+        total = start + len(tokens)
+        feeds: dict[str, NDArray[Any]] = {}
+        for name, values in (
+            ("input_ids", list(tokens)),
+            ("attention_mask", [1] * total),
+            ("position_ids", list(range(start, total))),
+        ):
+            if name in self.ports.dtypes:
+                feeds[name] = np.array([values], dtype=self.ports.dtypes[name])
+        for (key_in, value_in, _, _), (keys, values) in zip(self.ports.layers, past, strict=True):
+            feeds[key_in], feeds[value_in] = keys[None], values[None]
+        outputs = self._run(feeds)
+        present = tuple((_rows(outputs[key], total), _rows(outputs[value], total)) for _, _, key, value in self.ports.layers)
+        return np.array(outputs[self.ports.logits][0], dtype=np.float32), present
+
+    def recompute(self, tokens: Sequence[int], schedule: Sequence[int] | None = None) -> NDArray[np.float32]:
+        """Logits `[len(tokens), V]` of the whole context from nothing: in one pass, or in passes of `schedule` rows."""
+        past, at, parts = self.empty(), 0, []
+        for rows in schedule or [len(tokens)]:
+            logits, past = self.step(past, tokens[at : at + rows])
+            parts.append(logits)
+            at += rows
+        assert at == len(tokens), f"schedule covers {at} of {len(tokens)} tokens"
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchedTurn:
+    """What the shadow computed: `logits` the last row of each call, `rows` fed per call, KV before and after."""
+
+    tokens: Tokens
+    logits: tuple[NDArray[np.float32], ...]
+    rows: tuple[int, ...]
+    seeded: Kv
+    end: Kv
+
+
+class Shadow:
+    """The lock-step shadow of one engine: arrays per session and per published prefix, all computed here."""
+
+    def __init__(self, loop: BareLoop, *, page_size: int, max_context: int) -> None:
+        self._loop = loop
+        self._page_size = page_size
+        self._max_context = max_context
+        self._sessions: dict[str, Kv] = {}
+        self.pages: dict[PageKey, Kv] = {}
+
+    def turn(
+        self, session: str, prompt: Tokens, salt: str | None, plan: Prediction, *, max_new_tokens: int
+    ) -> MatchedTurn:
+        """Play the turn that the twin predicts, greedily, and remember the session's arrays."""
+        past = seeded = self._past(session, prompt, salt, plan)
+        context, fed = list(prompt), list(prompt[: plan.reused])
+        logits: list[NDArray[np.float32]] = []
+        calls: list[int] = []
+        for rows in self._schedule(plan, context, fed, max_new_tokens, len(prompt)):
+            tokens = context[len(fed) : len(fed) + rows]
+            out, past = self._loop.step(past, tokens if self._loop.stateful else [*fed, *tokens])
+            fed += tokens
+            logits.append(out[-1].copy())
+            calls.append(rows)
+            if len(fed) == len(context) and max_new_tokens:
+                context.append(int(np.argmax(out[-1])))
+        if self._loop.stateful:
+            self._sessions[session] = past
+        return MatchedTurn(
+            tokens=tuple(context[len(prompt) :]), logits=tuple(logits), rows=tuple(calls), seeded=seeded, end=past
+        )
+
+    def publish(self, keys: set[PageKey], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv) -> None:
+        """Keep the rows of those of `keys` that the finished turn is the first to publish."""
+        table = _join([_cut(self._assemble(prompt, salt, plan.hit), 0, plan.cut), _cut(end, plan.cut, None)])
+        for key in keys - set(self.pages):
+            start = (len(key[1]) - 1) // self._page_size * self._page_size
+            self.pages[key] = _cut(table, start, len(key[1]))
+
+    def forget(self, observed: set[PageKey]) -> None:
+        """Drop the rows of prefixes that are not published any more."""
+        for key in set(self.pages) - observed:
+            del self.pages[key]
+
+    def rewind(self, session: str, n: int) -> None:
+        """The session's arrays hold only their first `n` positions."""
+        self._sessions[session] = _cut(self._sessions[session], 0, n)
+
+    def new_session(self, session: str) -> None:
+        """The session holds nothing."""
+        self._sessions.pop(session, None)
+
+    def held(self, session: str) -> Kv:
+        """The session's arrays."""
+        return self._sessions.get(session, self._loop.empty())
+
+    def _schedule(
+        self, plan: Prediction, context: list[int], fed: list[int], max_new_tokens: int, prompt_len: int
+    ) -> Iterator[int]:
+        yield from plan.prefill
+        while len(context) - prompt_len < max_new_tokens and len(fed) < self._max_context:
+            yield 1
+
+    def _past(self, session: str, prompt: Tokens, salt: str | None, plan: Prediction) -> Kv:
+        if plan.source == "paged":
+            return _cut(self._assemble(prompt, salt, plan.hit), 0, plan.reused)
+        return _cut(self.held(session), 0, plan.reused)
+
+    def _assemble(self, prompt: Tokens, salt: str | None, hit: int) -> Kv:
+        """The first `hit` positions from the rows of each published page on the way."""
+        stops = [*range(self._page_size, hit, self._page_size), hit] if hit else []
+        return _join([self._loop.empty(), *(self.pages[(salt, prompt[:stop])] for stop in stops)])
+
+
+def _cut(kv: Kv, start: int, stop: int | None) -> Kv:
+    return tuple((keys[:, start:stop].copy(), values[:, start:stop].copy()) for keys, values in kv)
+
+
+def _join(parts: Sequence[Kv]) -> Kv:
+    return tuple(
+        (np.concatenate([k for k, _ in layer], axis=1), np.concatenate([v for _, v in layer], axis=1))
+        for layer in zip(*parts, strict=True)
+    )
+
+
+def _rows(present: NDArray[Any], total: int) -> NDArray[Any]:
+    assert present.shape[2] == total, f"present holds {present.shape[2]} positions, {total} were fed"
+    return np.array(present[0])
+
+
+def _file(model: Path) -> tuple[Path, Path]:
+    if model.is_file():
+        return model.parent, model
+    config = model / "genai_config.json"
+    name = json.loads(config.read_text())["model"]["decoder"].get("filename") if config.is_file() else None
+    return model, model / name if name else next(iter(sorted(model.glob("*.onnx"))))
+
+
+def _ports(session: Any, directory: Path) -> Ports:
+    inputs = {port.name: port for port in session.get_inputs()}
+    outputs = {port.name: port for port in session.get_outputs()}
+    keys = sorted((n for n in inputs if n.endswith(".key")), key=_number)
+    values = sorted((n for n in inputs if n.endswith(".value")), key=_number)
+    new_keys = sorted((n for n in outputs if n.endswith(".key")), key=_number)
+    new_values = sorted((n for n in outputs if n.endswith(".value")), key=_number)
+    vocab = outputs["logits"].shape[-1]
+    return Ports(
+        dtypes={name: _NUMPY[port.type] for name, port in inputs.items()},
+        logits="logits",
+        vocab=int(vocab) if isinstance(vocab, int) else 0,
+        layers=tuple(zip(keys, values, new_keys, new_values, strict=True)),
+        shapes=tuple(_shape(inputs[name].shape, directory) for name in keys),
+    )
+
+
+def _number(name: str) -> int:
+    match = _LAYER.search(name)
+    assert match is not None, f"port {name!r} does not say which layer it belongs to"
+    return int(match.group(1))
+
+
+def _shape(shape: Sequence[Any], directory: Path) -> tuple[int, int]:
+    """Heads and head_dim of a past port `[1, heads, length, head_dim]`; a symbol is looked up in genai_config.json."""
+    if isinstance(shape[1], int) and isinstance(shape[3], int):
+        return shape[1], shape[3]
+    decoder = json.loads((directory / "genai_config.json").read_text())["model"]["decoder"]
+    return int(decoder["num_key_value_heads"]), int(decoder["head_size"])

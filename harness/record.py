@@ -1,0 +1,110 @@
+"""Everything that the arms of one turn produced, for the checks to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .compare import first_difference
+from .matched import MatchedTurn
+from .observation import Kv, Observation, PageKey, Tokens
+from .reference import Prediction
+from .scenario import Settings
+from .subject import Capabilities
+from .verdict import CheckResult, Finding
+
+
+class ClosedForm(Protocol):
+    """A fixture's meaning in integers; see `fixtures.closed_forms`."""
+
+    def greedy(self, prompt: Sequence[int], count: int) -> list[int]:
+        """The tokens that greedy decoding appends."""
+
+    def logits(self, tokens: Sequence[int]) -> NDArray[np.int64]:
+        """`[len(tokens), V]`."""
+
+    def keys(self, tokens: Sequence[int]) -> NDArray[np.int64]:
+        """`[layer, head, len(tokens), head_dim]`."""
+
+    def values(self, tokens: Sequence[int]) -> NDArray[np.int64]:
+        """`[layer, head, len(tokens), head_dim]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnRecord:
+    """One turn on every arm. `legal`: prefixes that may be published after it; `before`: those that were before it.
+
+    `recompute(tokens, schedule)` runs the oracle from nothing; None where there is no oracle of the numbers.
+    """
+
+    name: str
+    prompt: Tokens
+    salt: str | None
+    max_new_tokens: int
+    settings: Settings
+    stateful: bool
+    capabilities: Capabilities
+    warm: Observation
+    plan: Prediction
+    matched: MatchedTurn
+    before: frozenset[PageKey]
+    legal: frozenset[PageKey]
+    wanted_pages: int
+    shadow_pages: Mapping[PageKey, Kv]
+    cold: Observation | None = None
+    closed: ClosedForm | None = None
+    poisoned: Observation | None = None
+    recompute: Callable[[Sequence[int], Sequence[int] | None], NDArray[np.float32]] | None = None
+
+    @property
+    def context(self) -> Tokens:
+        """Prompt and the warm engine's reply."""
+        return (*self.prompt, *self.warm.tokens)
+
+    @property
+    def fed(self) -> Tokens:
+        """What a step-by-step loop has run through the model by the end of the turn."""
+        return self.context[: len(self.prompt) + max(len(self.warm.tokens) - 1, 0)]
+
+
+Check = Callable[[TurnRecord], CheckResult]
+
+PARTS = ("key", "value")
+
+
+def compare_kv(
+    result: CheckResult, record: TurnRecord, left: Kv, right: Kv, *, check: str, arm: str, phase: str, at: int = 0
+) -> None:
+    """Compare two sets of rows layer by layer, key and value apart; one finding per part, for its first difference.
+
+    `at` is the absolute position of the first row. Shapes are compared before any value.
+    """
+    for part, part_name in enumerate(PARTS):
+        for layer in range(max(len(left), len(right))):
+            if layer >= len(left) or layer >= len(right):
+                add(result, record, check=check, arm=arm, phase=phase, part=part_name, message=f"layers held by {phase}",
+                    left=str(len(left)), right=str(len(right)))  # fmt: skip
+                break
+            result.compared += left[layer][part].size
+            found = first_difference(left[layer][part], right[layer][part])
+            if found is None:
+                continue
+            place = f"layer {layer} {part_name}"
+            if len(found.index) == 3:
+                head, position, channel = found.index
+                place += f" head {head} position {position + at} channel {channel}"
+            add(result, record, check=check, arm=arm, phase=phase, part=part_name, place=place,
+                message=f"{part_name}s of {phase} differ ({found.count} of {found.total} numbers in this layer)",
+                left=found.left, right=found.right)  # fmt: skip
+            break
+
+
+def add(result: CheckResult, record: TurnRecord, *, check: str, arm: str, message: str, **rest: Any) -> None:
+    """Append a finding about this turn."""
+    rest.setdefault("left", "")
+    rest.setdefault("right", "")
+    result.findings.append(Finding(check=check, arm=arm, message=message, turn=record.name, **rest))

@@ -1,0 +1,229 @@
+"""Scenario x arms x checks. Plays one conversation on every arm in lock-step and hands each turn to the checks.
+
+A scenario ends at the first turn with a finding: after it the arms hold different histories, and what follows would
+repeat the same news. Everything it saw comes back as data; nothing is printed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .checks import ALL
+from .checks.poison import PATTERNS
+from .matched import BareLoop, RawModel, Shadow
+from .observation import Observation, Tokens
+from .record import ClosedForm, TurnRecord
+from .reference import Twin
+from .scenario import NewSession, Rewind, Scenario, Turn, resolve
+from .subject import Instance, RefusedError, Subject
+from .verdict import CheckResult, Finding, Verdict, merge
+
+Encode = Callable[[str], Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arms:
+    """What a subject is judged with. `raw` is the oracle; `closed` the fixture's closed form, if it has one."""
+
+    subject: Subject
+    raw: RawModel
+    closed: ClosedForm | None
+    encode: Encode
+    stateful: bool
+    max_context: int
+    vocab_size: int
+
+    def matched_loop(self) -> BareLoop:
+        """The matched arm computes with the subject's own kernels where it has some, else with raw ONNX Runtime."""
+        return BareLoop(self.raw.ports, self.subject.bare if self.subject.own_kernels else self.raw.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """Which of the dearer arms run: all of them unless told."""
+
+    cold: bool = True
+    oracle: bool = True
+    poison: bool = True
+
+
+@dataclass(kw_only=True)
+class ScenarioResult:
+    """What one scenario showed. `reused_turns`: turns with `reused > 0` on which something was compared."""
+
+    scenario: Scenario
+    turns: int = 0
+    reused_turns: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    checks: dict[str, CheckResult] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst over checks, before the question whether anything was reused."""
+        if self.findings:
+            return Verdict.FAIL
+        return merge(result.verdict for result in self.checks.values())
+
+
+def run_scenario(arms: Arms, scenario: Scenario, watch: Watch | None = None) -> ScenarioResult:
+    """Play `scenario` on every arm. Does not raise for anything the subject does."""
+    return _Play(arms, scenario, watch or Watch()).run()
+
+
+class _Play:
+    """One scenario in progress."""
+
+    def __init__(self, arms: Arms, scenario: Scenario, watch: Watch) -> None:
+        self.arms = arms
+        self.watch = watch
+        self.result = ScenarioResult(scenario=scenario)
+        settings = scenario.settings
+        self.twin = Twin(settings=settings, stateful=arms.stateful, max_context=arms.max_context)
+        loop = arms.matched_loop()
+        self.shadow = Shadow(loop, page_size=settings.page_size, max_context=arms.max_context)
+        self.oracle = BareLoop(arms.raw.ports, arms.raw.run)
+        self.warm = arms.subject.open(settings, poison=PATTERNS[0] if watch.poison else None)
+        self.other = arms.subject.open(settings, poison=PATTERNS[1]) if watch.poison else None
+        self.history: dict[str, tuple[Tokens, Tokens]] = {}
+
+    def run(self) -> ScenarioResult:
+        for op in self.result.scenario.ops:
+            if isinstance(op, Turn):
+                self._turn(op)
+            elif isinstance(op, NewSession):
+                self._new(op)
+            else:
+                self._rewind(op)
+            if self.result.findings:
+                return self.result
+        self._idle()
+        return self.result
+
+    def _instances(self) -> list[Instance]:
+        return [self.warm] if self.other is None else [self.warm, self.other]
+
+    def _new(self, op: NewSession) -> None:
+        for instance in self._instances():
+            instance.new_session(op.session)
+        self.twin.new_session(op.session)
+        self.shadow.new_session(op.session)
+
+    def _rewind(self, op: Rewind) -> None:
+        held = self.twin.held(op.session)
+        n = min(round(op.to * held) if isinstance(op.to, float) else op.to, held)
+        expected = self.twin.rewind(op.session, n)
+        for instance in self._instances():
+            done = instance.rewind(op.session, n)
+            if done != expected:
+                self._find("rewind", "twin", op.session, f"rewind to {n} of {held}", str(done), str(expected))
+                return
+        if expected:
+            self.shadow.rewind(op.session, n)
+
+    def _turn(self, op: Turn) -> None:
+        prompt = resolve(op, self.history, self.arms.encode)
+        legal = 0 < len(prompt) <= self.arms.max_context
+        try:
+            seen = [self._warm(instance, op, prompt) for instance in self._instances()]
+        except RefusedError as error:
+            if legal:
+                self._find("refusal", "twin", op.name, "a legal prompt was refused", str(error), "a reply")
+            return
+        except Exception as error:  # whatever an engine throws on a legal request is a finding about it
+            self._find("crash", "subject", op.name, "the subject crashed on a legal request",
+                       f"{type(error).__name__}: {error}", "a reply")  # fmt: skip
+            return
+        if not legal:
+            self._find("refusal", "twin", op.name, "an illegal prompt was answered", f"{len(prompt)} tokens",
+                       f"1 to {self.arms.max_context}")  # fmt: skip
+            return
+        self._judge(self._record(op, prompt, seen))
+
+    def _warm(self, instance: Instance, op: Turn, prompt: Tokens) -> Observation:
+        return instance.turn(op.session, prompt, max_new_tokens=op.max_new_tokens, salt=op.salt)
+
+    def _record(self, op: Turn, prompt: Tokens, seen: list[Observation]) -> TurnRecord:
+        warm = seen[0]
+        plan = self.twin.predict(op.session, prompt, op.salt)
+        matched = self.shadow.turn(op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens)
+        before = frozenset(self.twin.published)
+        legal = self.twin.finish(op.session, prompt, warm.tokens, op.salt, plan)
+        observed = set(warm.pool.entries) if warm.pool is not None else legal
+        self.shadow.publish(legal, prompt, op.salt, plan, matched.end)
+        self.twin.settle(observed & legal)
+        self.shadow.forget(observed)
+        self.history[op.name] = (prompt, (*prompt, *warm.tokens))
+        fed = len(prompt) + max(len(warm.tokens) - 1, 0)
+        return TurnRecord(
+            name=op.name,
+            prompt=prompt,
+            salt=op.salt,
+            max_new_tokens=op.max_new_tokens,
+            settings=self.result.scenario.settings,
+            stateful=self.arms.stateful,
+            capabilities=self.arms.subject.capabilities,
+            warm=warm,
+            plan=plan,
+            matched=matched,
+            before=before,
+            legal=frozenset(legal),
+            wanted_pages=0 if plan.gate else self.twin.pages_wanted(fed, plan.cut),
+            shadow_pages=dict(self.shadow.pages),
+            cold=self._cold(op, prompt),
+            closed=self.arms.closed,
+            poisoned=seen[1] if len(seen) > 1 else None,
+            recompute=self.oracle.recompute if self.watch.oracle else None,
+        )
+
+    def _cold(self, op: Turn, prompt: Tokens) -> Observation | None:
+        if not self.watch.cold:
+            return None
+        return self.warm.cold(prompt, max_new_tokens=op.max_new_tokens, salt=op.salt)
+
+    def _judge(self, record: TurnRecord) -> None:
+        result = self.result
+        result.turns += 1
+        result.prompt_tokens += len(record.prompt)
+        result.reused_tokens += record.warm.reused or 0
+        result.generated_tokens += len(record.warm.tokens)
+        result.reused_turns += bool(record.warm.reused)
+        result.sources[record.plan.source] = result.sources.get(record.plan.source, 0) + 1
+        for name, check in ALL.items():
+            seen = check(record)
+            into = result.checks.setdefault(name, CheckResult())
+            into.compared += seen.compared
+            into.findings += seen.findings
+            into.not_observable = into.not_observable or seen.not_observable
+            into.not_applicable = into.not_applicable or seen.not_applicable
+            result.findings += seen.findings
+
+    def _idle(self) -> None:
+        """After the last turn: drop the cache, and nothing may be held any more."""
+        self.warm.clear()
+        pool = self.warm.pool()
+        if pool is not None and len(pool.free) != pool.total:
+            self._find("conservation", "law", "idle", "pages are still held after the cache was cleared",
+                       f"{len(pool.free)} free", f"{pool.total} free")  # fmt: skip
+
+    def _find(self, check: str, arm: str, turn: str, message: str, left: str, right: str) -> None:
+        finding = Finding(check=check, arm=arm, turn=turn, message=message, left=left, right=right)
+        self.result.findings.append(finding)
+        self.result.checks.setdefault(check, CheckResult()).findings.append(finding)
+
+
+def merge_checks(results: Sequence[ScenarioResult]) -> Mapping[str, CheckResult]:
+    """What each check did over several scenarios."""
+    total: dict[str, CheckResult] = {}
+    for result in results:
+        for name, seen in result.checks.items():
+            into = total.setdefault(name, CheckResult())
+            into.compared += seen.compared
+            into.findings += seen.findings
+            into.not_observable = into.not_observable or seen.not_observable
+            into.not_applicable = into.not_applicable or seen.not_applicable
+    return total

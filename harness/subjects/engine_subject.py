@@ -1,0 +1,219 @@
+"""warmcold's own engine as a subject, both backends.
+
+Observes through the engine's probe and `Engine.observe`, and reads the physical arrays itself: what the engine's own
+geometry says about them is among the things under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine import Engine, SamplingParams, Session, UsageError
+
+from ..observation import Call, Kv, Observation, PageKey, Pool
+from ..scenario import Settings
+from ..subject import Capabilities, RefusedError
+from ..verdict import Level
+
+
+class EngineSubject:
+    """One loaded model on one backend of the engine."""
+
+    def __init__(self, model: Path, *, backend: str, device: str = "cpu", numerics: str = "invariant", threads: int = 2):
+        self.name = f"{backend}-{device}"
+        self.model = model
+        self.own_kernels = backend != "ort"
+        self._engine = Engine.load(model, backend=backend, device=device, numerics=numerics, threads=threads)
+        invariant = self.own_kernels and numerics == "invariant"
+        self.capabilities = Capabilities(level=Level.L4, invariant=invariant, reuse_model=True)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the model carries KV."""
+        return self._engine.spec.has_state
+
+    @property
+    def max_context(self) -> int:
+        """Most positions that a context may take."""
+        return self._engine.max_context
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are 0 to this, exclusive."""
+        return self._engine.spec.vocab_size
+
+    def open(self, settings: Settings, *, poison: float | None) -> EngineInstance:
+        """See `Subject.open`."""
+        return EngineInstance(self._engine, settings, poison)
+
+    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """See `Subject.bare`."""
+        return self._engine.bare(feeds)
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `Subject.describe`."""
+        options = self._engine.options
+        return {
+            "backend": options.backend,
+            "device": options.device,
+            "numerics": options.numerics if self.own_kernels else "onnxruntime",
+            "fallbacks": self._engine.fallbacks(),
+        }
+
+    def close(self) -> None:
+        """See `Subject.close`."""
+        self._engine.close()
+
+
+class EngineInstance:
+    """A fresh engine for one scenario, with the harness listening at its probe points."""
+
+    def __init__(self, engine: Engine, settings: Settings, poison: float | None) -> None:
+        self._weights = engine
+        self._options: dict[str, Any] = {
+            "page_size": settings.page_size,
+            "pages": settings.pages,
+            "chunk_size": settings.chunk_size,
+            "min_capacity": settings.min_capacity,
+            "poison": poison,
+        }
+        self._recorder = _Recorder(len(engine.spec.geometry.layers))
+        self._engine = engine.fresh(probe=self._recorder, **self._options)
+        self._sessions: dict[str, Session] = {}
+        self._salts: set[str | None] = set()
+
+    def turn(self, session: str, prompt: Sequence[int], *, max_new_tokens: int, salt: str | None) -> Observation:
+        """See `Instance.turn`."""
+        self._salts.add(salt)
+        live = self._sessions.setdefault(session, self._engine.session())
+        self._recorder.clear()
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        try:
+            reply = live.generate(prompt, params, salt=salt)
+        except UsageError as error:
+            raise RefusedError(str(error)) from error
+        held = self._engine.observe(live).live
+        end = _kv(held.arrays, held.length) if held is not None else None
+        return _observation(reply, self._recorder, end, self.pool())
+
+    def cold(self, prompt: Sequence[int], *, max_new_tokens: int, salt: str | None) -> Observation:
+        """See `Instance.cold`. The state is caught at the last step, because a cold turn keeps nothing."""
+        recorder = _Recorder(len(self._engine.spec.geometry.layers), keep_end=True)
+        engine = self._weights.fresh(probe=recorder, **self._options)
+        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        reply = engine.session().generate(prompt, params, salt=salt, reuse=False)
+        return _observation(reply, recorder, recorder.end, None)
+
+    def new_session(self, session: str) -> None:
+        """See `Instance.new_session`."""
+        if session in self._sessions:
+            self._sessions.pop(session).close()
+
+    def rewind(self, session: str, n: int) -> bool:
+        """See `Instance.rewind`."""
+        return self._sessions[session].rewind(n) if session in self._sessions else False
+
+    def held(self, session: str) -> Kv | None:
+        """The live KV that the session retains; None when it retains nothing."""
+        live = self._sessions.get(session)
+        held = self._engine.observe(live).live if live is not None else None
+        return _kv(held.arrays, held.length) if held is not None else None
+
+    def pool(self) -> Pool:
+        """See `Instance.pool`."""
+        view = self._engine.observe()
+        salts = {self._engine.identity(salt): salt for salt in self._salts}
+        entries: dict[PageKey, tuple[int, ...]] = {
+            (salts.get(identity, f"unknown identity {identity.hex()[:8]}"), prefix): pages
+            for identity, prefix, pages in view.entries
+        }
+        page_size = self._options["page_size"]
+        return Pool(
+            total=len(view.holders),
+            free=view.free,
+            holders=view.holders,
+            entries=entries,
+            bytes={
+                key: self._rows(view.page_bytes(pages[-1]), len(key[1]) - (len(pages) - 1) * page_size)
+                for key, pages in entries.items()
+            },
+        )
+
+    def clear(self) -> None:
+        """See `Instance.clear`."""
+        self._engine.cache.clear()
+
+    def _rows(self, flat: NDArray[np.float32], count: int) -> Kv:
+        """Decode a page, `[layer][2][head][position][head_dim]`, by the documented layout."""
+        layers, at = [], 0
+        for spec in self._engine.spec.geometry.layers:
+            size = 2 * spec.heads * self._options["page_size"] * spec.head_dim
+            block = flat[at : at + size].reshape(2, spec.heads, self._options["page_size"], spec.head_dim)
+            layers.append((block[0, :, :count].copy(), block[1, :, :count].copy()))
+            at += size
+        return tuple(layers)
+
+
+class _Recorder:
+    """Keeps what the probe points show during one turn."""
+
+    def __init__(self, layers: int, *, keep_end: bool = False) -> None:
+        self._layers = layers
+        self._keep_end = keep_end
+        self.clear()
+
+    def clear(self) -> None:
+        self._feeds: list[dict[str, NDArray[Any]]] = []
+        self._logits: list[NDArray[np.float32]] = []
+        self._state: Any = None
+        self.seeded: Kv | None = None
+
+    def __call__(self, point: str, data: Mapping[str, Any]) -> None:
+        if point == "feed":
+            self._feeds.append({name: np.array(value) for name, value in data["feeds"].items()})
+        elif point == "step":
+            self._logits.append(np.array(data["logits"]))
+            self._state = data["state"]
+        elif point == "seeded":
+            self.seeded = self._copy(data["state"])
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(Call(feeds=f, logits=x) for f, x in zip(self._feeds, self._logits, strict=True))
+
+    @property
+    def end(self) -> Kv | None:
+        return self._copy(self._state) if self._keep_end and self._state is not None else None
+
+    def _copy(self, state: Any) -> Kv:
+        if state.kv_len == 0:
+            return ()
+        arrays = tuple((state.physical(layer, 0), state.physical(layer, 1)) for layer in range(self._layers))
+        return _kv(arrays, state.kv_len)
+
+
+def _kv(arrays: Sequence[tuple[NDArray[Any], NDArray[Any]]], length: int) -> Kv:
+    return tuple((np.array(k[0, :, :length]), np.array(v[0, :, :length])) for k, v in arrays)
+
+
+def _observation(reply: Any, recorder: _Recorder, end: Kv | None, pool: Pool | None) -> Observation:
+    return Observation(
+        tokens=reply.tokens,
+        stop=str(reply.stop),
+        reused=reply.reused,
+        prefilled=reply.prefilled,
+        source=str(reply.source),
+        reason=str(reply.reason),
+        gate=str(reply.gate) if reply.gate is not None else None,
+        mirror_stop=str(reply.mirror_stop) if reply.mirror_stop is not None else None,
+        declined=reply.declined,
+        calls=recorder.calls,
+        seeded=recorder.seeded,
+        end=end,
+        pool=pool,
+    )
