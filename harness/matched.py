@@ -20,6 +20,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from .compare import first_difference
 from .observation import Kv, PageKey, Tokens
 from .reference import Prediction
 
@@ -151,10 +152,28 @@ class Shadow:
 
     def publish(self, keys: set[PageKey], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv) -> None:
         """Keep the rows of those of `keys` that the finished turn is the first to publish."""
-        table = _join([_cut(self._assemble(prompt, salt, plan.hit), 0, plan.cut), _cut(end, plan.cut, None)])
         for key in keys - set(self.pages):
-            start = (len(key[1]) - 1) // self._page_size * self._page_size
-            self.pages[key] = _cut(table, start, len(key[1]))
+            self.pages[key] = self._written(key, prompt, salt, plan, end)
+
+    def republish(
+        self, seen: Mapping[PageKey, Kv], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv
+    ) -> None:
+        """Under pressure a prefix may be evicted and published anew within one turn: then `seen` has this turn's rows.
+
+        Only rows that this arm computed itself are ever taken over: the earlier ones, or exactly the turn's own.
+        """
+        for key in set(seen) & set(self.pages):
+            fresh = self._written(key, prompt, salt, plan, end)
+            if not _equal(seen[key], self.pages[key]) and _equal(seen[key], fresh):
+                self.pages[key] = fresh
+
+    def _written(self, key: PageKey, prompt: Tokens, salt: str | None, plan: Prediction, end: Kv) -> Kv:
+        """The rows that the turn writes into the page of `key`: up to the paged cut from pages, then its own."""
+        start = (len(key[1]) - 1) // self._page_size * self._page_size
+        own = _cut(end, max(start, plan.cut), len(key[1]))
+        if start >= plan.cut:
+            return own
+        return _join([_cut(self._assemble(prompt, salt, plan.hit), start, plan.cut), own])
 
     def forget(self, observed: set[PageKey]) -> None:
         """Drop the rows of prefixes that are not published any more."""
@@ -189,6 +208,11 @@ class Shadow:
         """The first `hit` positions from the rows of each published page on the way."""
         stops = [*range(self._page_size, hit, self._page_size), hit] if hit else []
         return _join([self._loop.empty(), *(self.pages[(salt, prompt[:stop])] for stop in stops)])
+
+
+def _equal(left: Kv, right: Kv) -> bool:
+    pairs = zip(left, right, strict=True)
+    return all(first_difference(a[part], b[part]) is None for a, b in pairs for part in (0, 1))
 
 
 def _cut(kv: Kv, start: int, stop: int | None) -> Kv:

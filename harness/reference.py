@@ -9,7 +9,7 @@ Cannot see: anything about the bytes (that is the matched arm's work), nor two f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .observation import PageKey, Tokens
@@ -72,7 +72,7 @@ class Twin:
         self.sessions[session] = _Held(context=context, length=fed, salt=salt)
         if was.gate is not None:
             return set(self.published)
-        return self.published | set(self._keys(context[:fed], salt))
+        return self.published | self.keys(context[:fed], salt)
 
     def settle(self, observed: set[PageKey]) -> None:
         """Carry on from what is really published (checked by then)."""
@@ -106,6 +106,11 @@ class Twin:
         size = self.settings.page_size
         return -(-fed // size) - -(-cut // size) + (1 if cut % size else 0)
 
+    def keys(self, fed: Tokens, salt: str | None) -> set[PageKey]:
+        """The prefixes that a turn publishes which ran `fed` through the model: every page boundary and the whole."""
+        size = self.settings.page_size
+        return {(salt, fed[:stop]) for stop in (*range(size, len(fed), size), len(fed))}
+
     def _kept(self, held: _Held | None, prompt: Tokens, salt: str | None, wanted: int) -> tuple[int, str]:
         if held is None or held.salt != salt:
             return 0, "identity"
@@ -123,13 +128,6 @@ class Twin:
         on_path = -(-hit // self.settings.page_size)  # pinned while the turn is admitted, so not to be had
         need = self.pages_wanted(len(prompt), cut)
         return "pool_exhausted" if need > free + len(self.published) - on_path else None
-
-    def _keys(self, fed: Tokens, salt: str | None) -> Iterator[PageKey]:
-        size = self.settings.page_size
-        for stop in range(size, len(fed) + 1, size):
-            yield (salt, fed[:stop])
-        if len(fed) % size:
-            yield (salt, fed)
 
     def _prediction(
         self, prompt: Tokens, reused: int, source: str, reason: str, gate: str | None, hit: int, cut: int

@@ -154,11 +154,15 @@ class _Play:
         before = frozenset(self.twin.published)
         legal = self.twin.finish(op.session, prompt, warm.tokens, op.salt, plan)
         observed = set(warm.pool.entries) if warm.pool is not None else legal
+        fed = (*prompt, *warm.tokens)[: len(prompt) + max(len(warm.tokens) - 1, 0)]
+        wanted = 0 if plan.gate else self.twin.pages_wanted(len(fed), plan.cut)
+        if warm.pool is not None and wanted > self.result.scenario.settings.pages - len(before):
+            own = {key: rows for key, rows in warm.pool.bytes.items() if key in self.twin.keys(fed, op.salt)}
+            self.shadow.republish(own, prompt, op.salt, plan, matched.end)
         self.shadow.publish(legal, prompt, op.salt, plan, matched.end)
         self.twin.settle(observed & legal)
         self.shadow.forget(observed)
         self.history[op.name] = (prompt, (*prompt, *warm.tokens))
-        fed = len(prompt) + max(len(warm.tokens) - 1, 0)
         return TurnRecord(
             name=op.name,
             prompt=prompt,
@@ -172,7 +176,7 @@ class _Play:
             matched=matched,
             before=before,
             legal=frozenset(legal),
-            wanted_pages=0 if plan.gate else self.twin.pages_wanted(fed, plan.cut),
+            wanted_pages=wanted,
             shadow_pages=dict(self.shadow.pages),
             cold=self._cold(op, prompt),
             closed=self.arms.closed,
