@@ -24,6 +24,7 @@ class Prediction:
     source: str
     reason: str
     gate: str | None
+    declined: bool
     hit: int
     cut: int
     prefill: tuple[int, ...]
@@ -46,7 +47,9 @@ class Twin:
     published: set[PageKey] = field(default_factory=set)
     sessions: dict[str, _Held] = field(default_factory=dict)
 
-    def predict(self, session: str, prompt: Tokens, salt: str | None) -> Prediction:
+    def predict(
+        self, session: str, prompt: Tokens, salt: str | None, *, decline_rewind: bool = False
+    ) -> Prediction:
         """What the next turn of `session` must reuse, and why not more. Changes nothing."""
         if not self.stateful:
             return self._prediction(prompt, 0, "none", "stateless", "no_kv", 0, 0)
@@ -59,6 +62,8 @@ class Twin:
         if cut > kept:
             reason = "wanted" if cut == wanted else "current"
             return self._prediction(prompt, cut, "paged", reason, gate, hit, cut)
+        if decline_rewind and held is not None and 0 < kept < held.length:
+            return self._prediction(prompt, 0, "none", kept_reason, gate, hit, cut, declined=True)
         return self._prediction(prompt, kept, "retained" if kept else "none", kept_reason, gate, hit, cut)
 
     def finish(
@@ -130,7 +135,15 @@ class Twin:
         return "pool_exhausted" if need > free + len(self.published) - on_path else None
 
     def _prediction(
-        self, prompt: Tokens, reused: int, source: str, reason: str, gate: str | None, hit: int, cut: int
+        self,
+        prompt: Tokens,
+        reused: int,
+        source: str,
+        reason: str,
+        gate: str | None,
+        hit: int,
+        cut: int,
+        declined: bool = False,
     ) -> Prediction:
         rest = len(prompt) - reused
         chunk = self.settings.chunk_size if self.stateful else self.max_context
@@ -140,6 +153,7 @@ class Twin:
             source=source,
             reason=reason,
             gate=gate,
+            declined=declined,
             hit=hit,
             cut=cut,
             prefill=prefill,

@@ -129,7 +129,7 @@ class _Play:
         prompt = resolve(op, self.history, self.arms.encode)
         legal = 0 < len(prompt) <= self.arms.max_context
         try:
-            seen = [self._warm(instance, op, prompt) for instance in self._instances()]
+            seen = [instance.turn(op, prompt) for instance in self._instances()]
         except RefusedError as error:
             if legal:
                 self._find("refusal", "twin", op.name, "a legal prompt was refused", str(error), "a reply")
@@ -144,12 +144,9 @@ class _Play:
             return
         self._judge(self._record(op, prompt, seen))
 
-    def _warm(self, instance: Instance, op: Turn, prompt: Tokens) -> Observation:
-        return instance.turn(op.session, prompt, max_new_tokens=op.max_new_tokens, salt=op.salt)
-
     def _record(self, op: Turn, prompt: Tokens, seen: list[Observation]) -> TurnRecord:
         warm = seen[0]
-        plan = self.twin.predict(op.session, prompt, op.salt)
+        plan = self.twin.predict(op.session, prompt, op.salt, decline_rewind=op.decline_rewind)
         matched = self.shadow.turn(op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens)
         before = frozenset(self.twin.published)
         legal = self.twin.finish(op.session, prompt, warm.tokens, op.salt, plan)
@@ -178,16 +175,11 @@ class _Play:
             legal=frozenset(legal),
             wanted_pages=wanted,
             shadow_pages=dict(self.shadow.pages),
-            cold=self._cold(op, prompt),
+            cold=self.warm.cold(op, prompt) if self.watch.cold else None,
             closed=self.arms.closed,
             poisoned=seen[1] if len(seen) > 1 else None,
             recompute=self.oracle.recompute if self.watch.oracle else None,
         )
-
-    def _cold(self, op: Turn, prompt: Tokens) -> Observation | None:
-        if not self.watch.cold:
-            return None
-        return self.warm.cold(prompt, max_new_tokens=op.max_new_tokens, salt=op.salt)
 
     def _judge(self, record: TurnRecord) -> None:
         result = self.result

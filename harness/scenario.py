@@ -36,7 +36,7 @@ class Turn:
 
     `keep`: how much of the base is kept: None all, an int that many tokens (negative: all but so many), a float that
     fraction. `drop`: a span [start, stop) removed from what is kept. `append`: token ids, or a text for the model's own
-    tokenizer.
+    tokenizer. `decline_rewind`: the store is made to decline a rewind in this turn, which the engine must survive.
     """
 
     op: ClassVar[str] = "turn"
@@ -49,6 +49,7 @@ class Turn:
     append: tuple[int, ...] | str = ()
     max_new_tokens: int = 4
     salt: str | None = None
+    decline_rewind: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +187,8 @@ def _check_turn(turn: Turn, place: str) -> None:
         raise ScenarioError(f"{place}: keep is {turn.keep!r}; give null, an integer or a fraction")
     if turn.drop is not None and (len(turn.drop) != 2 or not all(_natural(end) for end in turn.drop)):
         raise ScenarioError(f"{place}: drop is {turn.drop!r}; give [start, stop]")
+    if not isinstance(turn.decline_rewind, bool):
+        raise ScenarioError(f"{place}: decline_rewind is {turn.decline_rewind!r}; give true or false")
     for name in ("name", "session"):
         if not isinstance(getattr(turn, name), str):
             raise ScenarioError(f"{place}: {name} is {getattr(turn, name)!r}; give a text")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from .observation import Observation, Pool
-from .scenario import Settings
+from .scenario import Settings, Turn
 from .verdict import Level
 
 
@@ -33,10 +33,10 @@ class Capabilities:
 class Instance(Protocol):
     """One engine with fresh pools, caches and sessions, set up for one scenario."""
 
-    def turn(self, session: str, prompt: Sequence[int], *, max_new_tokens: int, salt: str | None) -> Observation:
-        """Run one greedy turn on the named session (opened on first use). RefusedError for a typed refusal."""
+    def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        """Run `op` greedily with the resolved `prompt`, its session opened on first use. RefusedError for a refusal."""
 
-    def cold(self, prompt: Sequence[int], *, max_new_tokens: int, salt: str | None) -> Observation:
+    def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
         """The same request on an engine that has never seen anything, over the same weights, reuse off."""
 
     def new_session(self, session: str) -> None:

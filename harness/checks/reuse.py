@@ -25,7 +25,7 @@ def reuse(record: TurnRecord) -> CheckResult:
             left=f"{warm.reused} + {warm.prefilled}", right=str(len(record.prompt)))  # fmt: skip
     if warm.reused != plan.reused:
         return result
-    for component in ("source", "reason", "gate"):
+    for component in ("source", "reason", "gate", "declined"):
         said, expected = getattr(warm, component), getattr(plan, component)
         if said != expected:
             add(result, record, check="reuse", arm="twin", component=component, place=component,

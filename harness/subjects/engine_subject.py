@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine import Engine, SamplingParams, Session, UsageError
 
 from ..observation import Call, Kv, Observation, PageKey, Pool
-from ..scenario import Settings
+from ..scenario import Settings, Turn
 from ..subject import Capabilities, RefusedError
 from ..verdict import Level
 
@@ -87,26 +87,24 @@ class EngineInstance:
         self._sessions: dict[str, Session] = {}
         self._salts: set[str | None] = set()
 
-    def turn(self, session: str, prompt: Sequence[int], *, max_new_tokens: int, salt: str | None) -> Observation:
+    def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
         """See `Instance.turn`."""
-        self._salts.add(salt)
-        live = self._sessions.setdefault(session, self._engine.session())
-        self._recorder.clear()
-        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
+        self._salts.add(op.salt)
+        live = self._sessions.setdefault(op.session, self._engine.session())
+        self._recorder.clear(decline_rewind=op.decline_rewind)
         try:
-            reply = live.generate(prompt, params, salt=salt)
+            reply = live.generate(prompt, _params(op), salt=op.salt)
         except UsageError as error:
             raise RefusedError(str(error)) from error
         held = self._engine.observe(live).live
         end = _kv(held.arrays, held.length) if held is not None else None
         return _observation(reply, self._recorder, end, self.pool())
 
-    def cold(self, prompt: Sequence[int], *, max_new_tokens: int, salt: str | None) -> Observation:
+    def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
         """See `Instance.cold`. The state is caught at the last step, because a cold turn keeps nothing."""
         recorder = _Recorder(len(self._engine.spec.geometry.layers), keep_end=True)
         engine = self._weights.fresh(probe=recorder, **self._options)
-        params = SamplingParams(max_new_tokens=max_new_tokens, ignore_eos=True)
-        reply = engine.session().generate(prompt, params, salt=salt, reuse=False)
+        reply = engine.session().generate(prompt, _params(op), salt=op.salt, reuse=False)
         return _observation(reply, recorder, recorder.end, None)
 
     def new_session(self, session: str) -> None:
@@ -167,13 +165,14 @@ class _Recorder:
         self._keep_end = keep_end
         self.clear()
 
-    def clear(self) -> None:
+    def clear(self, *, decline_rewind: bool = False) -> None:
+        self._decline_rewind = decline_rewind
         self._feeds: list[dict[str, NDArray[Any]]] = []
         self._logits: list[NDArray[np.float32]] = []
         self._state: Any = None
         self.seeded: Kv | None = None
 
-    def __call__(self, point: str, data: Mapping[str, Any]) -> None:
+    def __call__(self, point: str, data: Mapping[str, Any]) -> object:
         if point == "feed":
             self._feeds.append({name: np.array(value) for name, value in data["feeds"].items()})
         elif point == "step":
@@ -181,6 +180,7 @@ class _Recorder:
             self._state = data["state"]
         elif point == "seeded":
             self.seeded = self._copy(data["state"])
+        return not (point == "rewind" and self._decline_rewind)
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -195,6 +195,10 @@ class _Recorder:
             return ()
         arrays = tuple((state.physical(layer, 0), state.physical(layer, 1)) for layer in range(self._layers))
         return _kv(arrays, state.kv_len)
+
+
+def _params(op: Turn) -> SamplingParams:
+    return SamplingParams(max_new_tokens=op.max_new_tokens, ignore_eos=True)
 
 
 def _kv(arrays: Sequence[tuple[NDArray[Any], NDArray[Any]]], length: int) -> Kv:

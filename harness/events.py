@@ -1,0 +1,59 @@
+"""What happened, in the past tense. Producers yield these; console, reports and the pytest plugin only consume them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .runner import ScenarioResult
+from .verdict import CheckResult, Finding, Level, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class LegStarted:
+    """A model on one backend and device was loaded."""
+
+    leg: str
+    model: str
+    planned: int
+    described: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenarioPlayed:
+    """One conversation was judged."""
+
+    leg: str
+    model: str
+    number: int
+    origin: str
+    result: ScenarioResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class LegFinished:
+    """All that was found out about one leg. `why`: why it did not run, or why the verdict is not what its checks say."""
+
+    leg: str
+    model: str
+    verdict: Verdict
+    level: Level
+    scenarios: int
+    turns: int
+    reused_turns: int
+    prompt_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    seconds: float
+    checks: Mapping[str, CheckResult]
+    findings: tuple[tuple[str, Finding], ...]
+    why: str | None = None
+
+    @property
+    def reused_share(self) -> float | None:
+        """Share of prompt tokens that were reused; None without any prompt."""
+        return self.reused_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+Event = LegStarted | ScenarioPlayed | LegFinished

@@ -1,0 +1,29 @@
+"""What a generator must know of a model and its limits; and the lengths at which faults live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..scenario import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """`longest`: no context may grow beyond it, in positions. `vocab_size`: token ids are 0 to this, exclusive."""
+
+    vocab_size: int
+    longest: int
+    stateful: bool = True
+
+
+def boundary_lengths(settings: Settings, longest: int) -> list[int]:
+    """m - 1, m, m + 1 for small multiples m of page, chunk and bucket: uniform lengths miss the faults."""
+
+    def multiples() -> Iterator[int]:
+        for unit in (settings.page_size, settings.chunk_size):
+            yield from (unit * k for k in (1, 2, 3, 5))
+        yield from (settings.min_capacity * k for k in (1, 2, 4))
+
+    near = {m + d for m in multiples() for d in (-1, 0, 1)}
+    return sorted(n for n in near if 1 <= n <= longest)

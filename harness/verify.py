@@ -1,0 +1,153 @@
+"""Verify one model on one backend: which conversations to play, when to stop, and what the run concludes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fixtures import closed_forms
+
+from .events import Event, LegFinished, LegStarted, ScenarioPlayed
+from .matched import RawModel
+from .runner import Arms, ScenarioResult, Watch, merge_checks, run_scenario
+from .scenario import Scenario
+from .strategies.generate import for_each
+from .strategies.profile import Profile
+from .subjects.engine_subject import EngineSubject
+from .texts import chats, encoder
+from .verdict import Finding, Level, Verdict, merge
+
+REAL_VOCABULARY = 4096
+"""From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to verify. `seconds` bounds the time after loading; `cases` are played first; `keep_going`: past failures."""
+
+    model: Path
+    backend: str
+    device: str = "cpu"
+    numerics: str = "invariant"
+    examples: int = 30
+    seconds: float = 120.0
+    seed: int = 0
+    threads: int = 2
+    cases: Sequence[tuple[str, Scenario]] = ()
+    keep_going: bool = False
+
+    @property
+    def leg(self) -> str:
+        """Backend and device, the name that `--require-legs` uses."""
+        return f"{self.backend}-{self.device}"
+
+
+def open_arms(
+    model: Path, backend: str, *, device: str = "cpu", numerics: str = "invariant", threads: int = 2
+) -> Arms:
+    """Load a model into a subject and into everything that judges it. Raises what loading raises."""
+    subject = EngineSubject(model, backend=backend, device=device, numerics=numerics, threads=threads)
+    return Arms(
+        subject=subject,
+        raw=RawModel(model, threads=threads),
+        closed=closed_forms.load(model if model.is_dir() else model.parent),
+        encode=encoder(model if model.is_dir() else model.parent),
+        stateful=subject.stateful,
+        max_context=subject.max_context,
+        vocab_size=subject.vocab_size,
+    )
+
+
+def verify(request: Request, emit: Callable[[Event], None], arms: Arms | None = None) -> LegFinished:
+    """Play conversations until a failure, the number or the time asked for; emits events as it goes."""
+    own = arms is None
+    arms = arms or open_arms(
+        request.model, request.backend, device=request.device, numerics=request.numerics, threads=request.threads
+    )
+    try:
+        return _Run(request, arms, emit).run()
+    finally:
+        if own:
+            arms.subject.close()
+
+
+@dataclass
+class _Run:
+    request: Request
+    arms: Arms
+    emit: Callable[[Event], None]
+    results: list[ScenarioResult] = field(default_factory=list)
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def run(self) -> LegFinished:
+        request = self.request
+        fixed = [*request.cases, *self._built_in()]
+        self.emit(LegStarted(leg=request.leg, model=str(request.model), planned=len(fixed) + self._drawn(),
+                             described=self.arms.subject.describe()))  # fmt: skip
+        going = all(self._play(origin, scenario) for origin, scenario in fixed)
+        if going and self._drawn():
+            profile = Profile(
+                vocab_size=self.arms.vocab_size,
+                longest=min(self.arms.max_context, 64),
+                stateful=self.arms.stateful,
+            )
+            for_each(profile, count=self._drawn(), seed_value=request.seed, play=lambda s: self._play("generated", s))
+        finished = self._conclude()
+        self.emit(finished)
+        return finished
+
+    @property
+    def _real(self) -> bool:
+        return self.arms.vocab_size >= REAL_VOCABULARY
+
+    def _drawn(self) -> int:
+        return 0 if self._real else self.request.examples
+
+    def _built_in(self) -> Iterator[tuple[str, Scenario]]:
+        if self._real:
+            yield from chats(self.arms.encode)
+
+    def _play(self, origin: str, scenario: Scenario) -> bool:
+        """Judge one scenario; False when the run should end here."""
+        if self.results and time.monotonic() - self.started > self.request.seconds:
+            return False
+        watch = Watch(poison=not self._real or not self.results)
+        result = run_scenario(self.arms, scenario, watch)
+        self.results.append(result)
+        self.findings += [(origin, finding) for finding in result.findings]
+        self.emit(ScenarioPlayed(leg=self.request.leg, model=str(self.request.model), number=len(self.results),
+                                 origin=origin, result=result))  # fmt: skip
+        return self.request.keep_going or not result.findings
+
+    def _conclude(self) -> LegFinished:
+        checks = merge_checks(self.results)
+        verdict = Verdict.FAIL if self.findings else merge(result.verdict for result in checks.values())
+        reused_turns = sum(result.reused_turns for result in self.results)
+        why = None
+        if verdict is Verdict.PASS and self.arms.stateful and not reused_turns:
+            verdict, why = Verdict.UNKNOWN, "no turn that reused anything was compared"
+        blind = sorted(name for name, seen in checks.items() if seen.verdict is Verdict.UNKNOWN)
+        if verdict is Verdict.UNKNOWN and blind:
+            why = f"these checks apply but compared nothing: {', '.join(blind)}"
+        return LegFinished(
+            leg=self.request.leg,
+            model=str(self.request.model),
+            verdict=verdict,
+            level=self._level(),
+            scenarios=len(self.results),
+            turns=sum(result.turns for result in self.results),
+            reused_turns=reused_turns,
+            prompt_tokens=sum(result.prompt_tokens for result in self.results),
+            reused_tokens=sum(result.reused_tokens for result in self.results),
+            generated_tokens=sum(result.generated_tokens for result in self.results),
+            seconds=time.monotonic() - self.started,
+            checks=checks,
+            findings=tuple(self.findings),
+            why=why,
+        )
+
+    def _level(self) -> Level:
+        return self.arms.subject.capabilities.level
