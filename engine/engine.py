@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -78,10 +78,10 @@ class LiveKv:
 @dataclass(frozen=True, kw_only=True)
 class EngineView:
     """What is inside an engine, for somebody who judges it. Pages are numbers; `page_bytes` copies one, flat float32,
-    `[layer][2][head][position in page][head_dim]`."""
+    `[layer][2][head][position in page][head_dim]`. `entries`: identity, tokens and last page of each published prefix."""
 
     live: LiveKv | None
-    entries: tuple[tuple[Identity, tuple[int, ...], tuple[int, ...]], ...]
+    entries: tuple[tuple[Identity, tuple[int, ...], int], ...]
     free: tuple[int, ...]
     holders: tuple[int, ...]
     in_flight: tuple[int, ...]
@@ -186,7 +186,7 @@ class Engine:
         pool = self.pool.snapshot()
         return EngineView(
             live=_live(retained, self.spec.geometry) if retained is not None else None,
-            entries=tuple((identity, node.prefix(), tuple(node.pages())) for identity, node in self.cache.nodes()),
+            entries=tuple(_entries(self.cache)),
             free=tuple(pool["free"]),
             holders=tuple(pool["holders"]),
             in_flight=tuple(page for table in self._core.tables for page in table.held_pages()),
@@ -295,6 +295,15 @@ def _backend(weights: Any, options: EngineOptions, max_context: int) -> Backend:
     from .backends.ort import OrtBackend
 
     return OrtBackend(weights, **settings)
+
+
+def _entries(cache: PrefixCache) -> Iterator[tuple[Identity, tuple[int, ...], int]]:
+    prefixes: dict[int, tuple[int, ...]] = {}
+    for identity, node in cache.nodes():
+        prefix = prefixes.get(id(node.parent), ()) + node.tokens
+        prefixes[id(node)] = prefix
+        assert node.page is not None
+        yield identity, prefix, node.page
 
 
 def _live(retained: Retained, geometry: KvGeometry) -> LiveKv:

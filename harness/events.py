@@ -42,7 +42,7 @@ class LegFinished:
     scenarios: int
     turns: int
     reused_turns: int
-    prompt_tokens: int
+    warm_prompt_tokens: int
     reused_tokens: int
     generated_tokens: int
     seconds: float
@@ -52,8 +52,8 @@ class LegFinished:
 
     @property
     def reused_share(self) -> float | None:
-        """Share of prompt tokens that were reused; None without any prompt."""
-        return self.reused_tokens / self.prompt_tokens if self.prompt_tokens else None
+        """Share of their prompt that the turns which reused anything did not have to compute; None without any."""
+        return self.reused_tokens / self.warm_prompt_tokens if self.warm_prompt_tokens else None
 
 
 Event = LegStarted | ScenarioPlayed | LegFinished

@@ -28,7 +28,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Page accounting at a moment when no turn runs: free list, holders per page, published prefixes with their pages.
+    """Page accounting at a moment when no turn runs: free list, holders per page, published prefixes with their last page.
 
     `bytes` has, for each published key, the rows of its last page as `Kv`, cut to the positions it covers.
     """
@@ -36,7 +36,7 @@ class Pool:
     total: int
     free: tuple[int, ...]
     holders: tuple[int, ...]
-    entries: Mapping[PageKey, tuple[int, ...]]
+    entries: Mapping[PageKey, int]
     bytes: Mapping[PageKey, Kv]
 
 

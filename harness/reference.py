@@ -124,7 +124,7 @@ class Twin:
         return n, "wanted" if n == wanted else "current" if n == held.length else "shared"
 
     def _longest(self, prompt: Tokens, salt: str | None) -> int:
-        return max((len(key[1]) for key in self.published if key[0] == salt and prompt[: len(key[1])] == key[1]), default=0)
+        return next((n for n in range(len(prompt), 0, -1) if (salt, prompt[:n]) in self.published), 0)
 
     def _gate(self, prompt: Tokens, salt: str | None, hit: int, cut: int) -> str | None:
         if self.settings.pages == 0:

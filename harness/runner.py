@@ -7,7 +7,7 @@ repeat the same news. Everything it saw comes back as data; nothing is printed h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .checks import ALL
 from .checks.poison import PATTERNS
@@ -50,12 +50,12 @@ class Watch:
 
 @dataclass(kw_only=True)
 class ScenarioResult:
-    """What one scenario showed. `reused_turns`: turns with `reused > 0` on which something was compared."""
+    """What one scenario showed. `reused_turns`: turns with `reused > 0`; `warm_prompt_tokens`: their prompts."""
 
     scenario: Scenario
     turns: int = 0
     reused_turns: int = 0
-    prompt_tokens: int = 0
+    warm_prompt_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
     checks: dict[str, CheckResult] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class _Play:
         self._judge(self._record(op, prompt, seen))
 
     def _record(self, op: Turn, prompt: Tokens, seen: list[Observation]) -> TurnRecord:
-        warm = seen[0]
+        warm = replace(seen[0], pool=self.warm.pool())
         plan = self.twin.predict(op.session, prompt, op.salt, decline_rewind=op.decline_rewind)
         matched = self.shadow.turn(op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens)
         before = frozenset(self.twin.published)
@@ -184,7 +184,7 @@ class _Play:
     def _judge(self, record: TurnRecord) -> None:
         result = self.result
         result.turns += 1
-        result.prompt_tokens += len(record.prompt)
+        result.warm_prompt_tokens += len(record.prompt) if record.warm.reused else 0
         result.reused_tokens += record.warm.reused or 0
         result.generated_tokens += len(record.warm.tokens)
         result.reused_turns += bool(record.warm.reused)

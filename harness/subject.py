@@ -18,6 +18,10 @@ class RefusedError(Exception):
     """A typed refusal of a request (too long, say) with its reason. An observation, not a crash."""
 
 
+class SubjectError(Exception):
+    """The subject cannot be opened: its own message says which file, option or device is at fault."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What a subject declares. `invariant`: the bits of a position do not depend on the schedule, so warm = cold exactly.
@@ -34,7 +38,10 @@ class Instance(Protocol):
     """One engine with fresh pools, caches and sessions, set up for one scenario."""
 
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """Run `op` greedily with the resolved `prompt`, its session opened on first use. RefusedError for a refusal."""
+        """Run `op` greedily with the resolved `prompt`, its session opened on first use. RefusedError for a refusal.
+
+        The observation's `pool` is left to `pool()`, which is asked for when it is wanted.
+        """
 
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
         """The same request on an engine that has never seen anything, over the same weights, reuse off."""

@@ -140,7 +140,7 @@ class _Run:
             scenarios=len(self.results),
             turns=sum(result.turns for result in self.results),
             reused_turns=reused_turns,
-            prompt_tokens=sum(result.prompt_tokens for result in self.results),
+            warm_prompt_tokens=sum(result.warm_prompt_tokens for result in self.results),
             reused_tokens=sum(result.reused_tokens for result in self.results),
             generated_tokens=sum(result.generated_tokens for result in self.results),
             seconds=time.monotonic() - self.started,

@@ -23,7 +23,7 @@ from ..kernels.probing import largest_tile
 from ..kernels.table import find_kernel
 from ..kv.layout import KvGeometry
 from .fallback import reference_kernel
-from .load import GraphModel, Node
+from .load import GraphModel, Node, Port
 from .passes import APPEND, Constants, Place, live_nodes, slot_inputs, with_appends
 from .plan import CompiledModel, Step
 
@@ -56,7 +56,9 @@ def compile_model(
     constants, library = Constants(graph), _Library(graph)
     nodes = with_appends(live_nodes(graph.nodes, wanted), _layers(past), _layers(present))
     nodes = live_nodes(constants.fold(nodes, library.evaluate), wanted)
-    compiler = _Compiler(graph, place, constants, library, tuple(name for pair in past for name in pair))
+    read = {name for node in nodes for name in node.inputs} | set(wanted)
+    inputs = tuple(port for port in graph.inputs if port.name in read and port.name not in _layers(past))
+    compiler = _Compiler(inputs, place, constants, library, tuple(_layers(past)))
     mathematics, tile = _arithmetic(nodes, constants, compiler, numerics)
     head = None
     for node in nodes:
@@ -67,7 +69,7 @@ def compile_model(
         device=place,
         numerics=numerics,
         tile=tile,
-        inputs=tuple(port for port in graph.inputs if port.name in compiler.feeds),
+        inputs=inputs,
         logits=logits,
         past=tuple(past),
         present=tuple(present),
@@ -152,7 +154,7 @@ class _Compiler:
     """What accumulates while steps are made: where each value is, the transfers already there, the fallbacks."""
 
     def __init__(
-        self, graph: GraphModel, device: Device, constants: Constants, library: _Library, past: tuple[str, ...]
+        self, inputs: Sequence[Port], device: Device, constants: Constants, library: _Library, past: Sequence[str]
     ) -> None:
         self.device = device
         self.steps: list[Step] = []
@@ -162,12 +164,9 @@ class _Compiler:
         self._places: dict[tuple[str, bool], int] = {}
         self._on_host: set[str] = set()
         self.slots = {name: self._new() for name in past}
-        self.feeds = {port.name: self._new() for port in graph.inputs if port.name not in self.slots}
-        for port in graph.inputs:
-            if port.name in self.feeds:
-                self._places[port.name, True] = self.feeds[port.name]
-                if not port.dtype.startswith(("float", "bfloat")):
-                    self._on_host.add(port.name)
+        self.feeds = {port.name: self._new() for port in inputs}
+        self._places.update(((name, True), place) for name, place in self.feeds.items())
+        self._on_host.update(port.name for port in inputs if not port.dtype.startswith(("float", "bfloat")))
 
     def add(self, node: Node, host_math: Arithmetic, device_math: Arithmetic) -> None:
         """Bind one node, where its inputs are."""

@@ -95,7 +95,7 @@ def load_graph(path: Path) -> GraphModel:
         path=path,
         inputs=tuple(_port(value) for value in model.graph.input if value.name not in tensors),
         outputs=tuple(_port(value) for value in model.graph.output),
-        nodes=tuple(_node(index, node, opsets) for index, node in enumerate(model.graph.node)),
+        nodes=tuple(_node(path, index, node, opsets) for index, node in enumerate(model.graph.node)),
         opsets=MappingProxyType(opsets),
         metadata=MappingProxyType({entry.key: entry.value for entry in model.metadata_props}),
         _tensors=MappingProxyType(tensors),
@@ -117,8 +117,13 @@ def _parsed(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _node(index: int, node: onnx.NodeProto, opsets: Mapping[str, int]) -> Node:
+def _node(path: Path, index: int, node: onnx.NodeProto, opsets: Mapping[str, int]) -> Node:
     domain = _domain(node.domain)
+    if domain not in opsets:
+        raise ModelError(
+            f"{path}: node {node.name!r} is {node.op_type} of domain {domain!r}, whose opset the file does not import, "
+            "so it is not a whole ONNX file; export or copy it again"
+        )
     return Node(
         op_type=node.op_type,
         domain=domain,
@@ -126,7 +131,7 @@ def _node(index: int, node: onnx.NodeProto, opsets: Mapping[str, int]) -> Node:
         inputs=tuple(node.input),
         outputs=tuple(node.output),
         attributes=MappingProxyType({entry.name: _attribute(entry) for entry in node.attribute}),
-        version=opsets.get(domain, 1),
+        version=opsets[domain],
         proto=node,
     )
 

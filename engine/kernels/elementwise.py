@@ -21,6 +21,7 @@ _CAST_TARGETS = {
     6: "int32",
     7: "int64",
     9: "bool",
+    10: "float16",
     11: "float64",
     12: "uint32",
     13: "uint64",

@@ -44,10 +44,6 @@ class Node:
         """The pages that cover positions [0, length)."""
         return [node.page for node in self.path() if node.page is not None]
 
-    def prefix(self) -> Tokens:
-        """All tokens of the published prefix."""
-        return tuple(token for node in self.path() for token in node.tokens)
-
 
 class PrefixCache(Protocol):
     """What a turn needs of a prefix cache; `PagedPrefixCache` and its dumb twin `NullPrefixCache` provide it."""
@@ -77,7 +73,7 @@ class PrefixCache(Protocol):
         """Drop every entry. Nothing may be pinned."""
 
     def nodes(self) -> Iterator[tuple[Identity, Node]]:
-        """Every published prefix, in no order to rely on."""
+        """Every published prefix, each after its parent."""
 
 
 class PagedPrefixCache:
@@ -169,13 +165,14 @@ class PagedPrefixCache:
             assert not node.children or len(node.tokens) == self._pool.page_size, "an inner page is not full"
 
     def _touch(self, node: Node) -> None:
+        """Mark the whole path as used now. Only leaves are ever compared, so an inner node inherits when it becomes one."""
         self._clock += 1
-        for step in node.path():
-            step.used = self._clock
+        node.used = self._clock
 
     def _drop(self, identity: Identity, node: Node) -> int:
         assert node.parent is not None and node.page is not None
         del node.parent.children[node.tokens]
+        node.parent.used = max(node.parent.used, node.used)
         if node.parent.page is None and not node.parent.children:
             del self._roots[identity]
         return int(self._pool.release(node.page))

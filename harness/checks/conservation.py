@@ -18,7 +18,7 @@ def conservation(record: TurnRecord) -> CheckResult:
     if pool is None:
         return CheckResult(not_observable="the subject does not show its page accounting")
     result = CheckResult(compared=1)
-    held = Counter(pages[-1] for pages in pool.entries.values())
+    held = Counter(pool.entries.values())
     expected = [held.get(page, 0) for page in range(pool.total)]
     laws = (
         ("duplicates", "the free list names a page twice", sorted(pool.free), sorted(set(pool.free))),

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine import Engine, SamplingParams, Session, UsageError
+from engine import Engine, SamplingParams, Session, UsageError, WarmcoldError
 
 from ..observation import Call, Kv, Observation, PageKey, Pool
 from ..scenario import Settings, Turn
-from ..subject import Capabilities, RefusedError
+from ..subject import Capabilities, RefusedError, SubjectError
 from ..verdict import Level
 
 
@@ -28,7 +28,10 @@ class EngineSubject:
         self.name = f"{backend}-{device}"
         self.model = model
         self.own_kernels = backend != "ort"
-        self._engine = Engine.load(model, backend=backend, device=device, numerics=numerics, threads=threads)
+        try:
+            self._engine = Engine.load(model, backend=backend, device=device, numerics=numerics, threads=threads)
+        except WarmcoldError as error:
+            raise SubjectError(str(error)) from error
         invariant = self.own_kernels and numerics == "invariant"
         self.capabilities = Capabilities(level=Level.L4, invariant=invariant, reuse_model=True)
 
@@ -98,14 +101,14 @@ class EngineInstance:
             raise RefusedError(str(error)) from error
         held = self._engine.observe(live).live
         end = _kv(held.arrays, held.length) if held is not None else None
-        return _observation(reply, self._recorder, end, self.pool())
+        return _observation(reply, self._recorder, end)
 
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
         """See `Instance.cold`. The state is caught at the last step, because a cold turn keeps nothing."""
         recorder = _Recorder(len(self._engine.spec.geometry.layers), keep_end=True)
         engine = self._weights.fresh(probe=recorder, **self._options)
         reply = engine.session().generate(prompt, _params(op), salt=op.salt, reuse=False)
-        return _observation(reply, recorder, recorder.end, None)
+        return _observation(reply, recorder, recorder.end)
 
     def new_session(self, session: str) -> None:
         """See `Instance.new_session`."""
@@ -126,9 +129,9 @@ class EngineInstance:
         """See `Instance.pool`."""
         view = self._engine.observe()
         salts = {self._engine.identity(salt): salt for salt in self._salts}
-        entries: dict[PageKey, tuple[int, ...]] = {
-            (salts.get(identity, f"unknown identity {identity.hex()[:8]}"), prefix): pages
-            for identity, prefix, pages in view.entries
+        entries: dict[PageKey, int] = {
+            (salts.get(identity, f"unknown identity {identity.hex()[:8]}"), prefix): page
+            for identity, prefix, page in view.entries
         }
         page_size = self._options["page_size"]
         return Pool(
@@ -137,8 +140,8 @@ class EngineInstance:
             holders=view.holders,
             entries=entries,
             bytes={
-                key: self._rows(view.page_bytes(pages[-1]), len(key[1]) - (len(pages) - 1) * page_size)
-                for key, pages in entries.items()
+                key: self._rows(view.page_bytes(page), (len(key[1]) - 1) % page_size + 1)
+                for key, page in entries.items()
             },
         )
 
@@ -205,7 +208,7 @@ def _kv(arrays: Sequence[tuple[NDArray[Any], NDArray[Any]]], length: int) -> Kv:
     return tuple((np.array(k[0, :, :length]), np.array(v[0, :, :length])) for k, v in arrays)
 
 
-def _observation(reply: Any, recorder: _Recorder, end: Kv | None, pool: Pool | None) -> Observation:
+def _observation(reply: Any, recorder: _Recorder, end: Kv | None) -> Observation:
     return Observation(
         tokens=reply.tokens,
         stop=str(reply.stop),
@@ -219,5 +222,4 @@ def _observation(reply: Any, recorder: _Recorder, end: Kv | None, pool: Pool | N
         calls=recorder.calls,
         seeded=recorder.seeded,
         end=end,
-        pool=pool,
     )

@@ -6,7 +6,7 @@ on the fake CPU could, so the two doors to an implicit conversion are locked for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import array_api_strict as strict
@@ -63,7 +63,7 @@ DEVICES = {
 
 
 @pytest.fixture(params=DEVICES)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     """Each device in turn; an implicit conversion of its arrays to numpy raises."""
 
     def locked(*_: Any, **__: Any) -> Any:
@@ -71,7 +71,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
     for door in ("__array__", "__buffer__"):
         monkeypatch.setattr(type(strict.asarray(0.0)), door, locked, raising=False)
-    yield DEVICES[request.param]
+    return DEVICES[request.param]
 
 
 def applied(
@@ -116,7 +116,7 @@ def applied(
     return device.to_host(result)
 
 
-@pytest.fixture()
+@pytest.fixture
 def apply(device: Device) -> Apply:
     """`apply(op_type, *inputs, ...)` runs one kernel on the current device."""
 

@@ -17,7 +17,7 @@ def random(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-@pytest.fixture()
+@pytest.fixture
 def anchored() -> Anchored:
     """The arithmetic as a plan for a [96, 33] weight would get it on this machine."""
     return Anchored(HOST, largest_tile(HOST, [random(96, 33)]))
@@ -42,7 +42,7 @@ def test_a_neighbour_full_of_nan_is_no_neighbour(anchored: Anchored) -> None:
 
 @pytest.mark.parametrize("longer", [1, 60, 64, 65, 200])
 def test_a_longer_contraction_of_zeros_changes_no_bit(anchored: Anchored, longer: int) -> None:
-    """Masked probabilities are zeros at the end of the contracted axis: whatever finite values they meet add nothing."""
+    """Masked probabilities are zeros at the end of the contracted axis: whatever they meet adds nothing."""
     a, b = random(2, 5, 70), random(2, 70, 16, seed=1)
     extended = np.concatenate([a, np.zeros((2, 5, longer), np.float32)], axis=-1)
     tail = np.concatenate([b, random(2, longer, 16, seed=2)], axis=-2)

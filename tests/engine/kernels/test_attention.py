@@ -1,7 +1,7 @@
 """GroupQueryAttention on exact data: uniform weights, and queries that point at one key.
 
-A key holds its position as a code of +-1. The query's score is 100 times the product with the code it wants: another key
-is at least 200 behind, exp(-200) is exactly zero in float32, so the result is the value pointed at, bit for bit.
+A key holds its position as a code of +-1. The query's score is 100 times the product with the code it wants: another
+key is at least 200 behind, exp(-200) is exactly zero in float32, so the result is the value pointed at, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,0 +1,176 @@
+"""`warmcold verify` and `warmcold replay`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from .events import Event, LegFinished
+from .reporting.console import ConsoleView
+from .reporting.files import RunFolder
+from .reporting.summary import overall
+from .scenario import Scenario, ScenarioError, load
+from .subject import SubjectError
+from .verdict import Level, Verdict
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+class Backends(StrEnum):
+    """Which backends to judge."""
+
+    native = "native"
+    ort = "ort"
+    both = "both"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The backends, one by one."""
+        return ("native", "ort") if self is Backends.both else (self.value,)
+
+
+Model = Annotated[list[Path] | None, typer.Argument(help="Model directories or .onnx files; built-in fixtures if none.")]
+Backend = Annotated[Backends, typer.Option("--backend", help="Backend of the engine to judge.")]
+Device = Annotated[str, typer.Option(help="Device the engine runs on.")]
+Numerics = Annotated[str, typer.Option(help="invariant: bits do not depend on the schedule; fast: free shapes (native).")]
+Threads = Annotated[int, typer.Option(help="ONNX Runtime's threads.", min=1)]
+Report = Annotated[Path, typer.Option("--report", help="Where run folders go.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")]
+
+
+@app.command()
+def verify(
+    models: Model = None,
+    backend: Backend = Backends.both,
+    device: Device = "cpu",
+    numerics: Numerics = "invariant",
+    examples: Annotated[int, typer.Option(help="Conversations to generate for each leg.", min=0)] = 30,
+    seconds: Annotated[float, typer.Option("--time", help="Seconds to spend on each leg, after loading.", min=1)] = 120,
+    seed: Annotated[int, typer.Option(help="Seed of the generated conversations.")] = 0,
+    cases: Annotated[list[Path] | None, typer.Option("--case", help="Case files to play first.")] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop a leg at its first failure.")] = False,
+    require_level: Annotated[str, typer.Option(help="Least level a PASS may have: L0 to L4.")] = "L0",
+    threads: Threads = 2,
+    report: Report = Path("reports"),
+    as_json: Json = False,
+) -> None:
+    """Check that a model's KV reuse is right: warm = matched = cold = oracle, tokens and KV bytes, after every turn.
+
+    Exit status: 0 PASS, 1 FAIL, 2 a usage error, 3 UNKNOWN (nothing that could be judged was), 4 a fault of warmcold.
+    """
+    from .verify import Request
+
+    least = _level(require_level)
+    played = [(file.name, _case(file)) for file in cases or []]
+    requests = [
+        Request(
+            model=model, backend=name, device=device, numerics=numerics, examples=examples, seconds=seconds, seed=seed,
+            threads=threads, cases=played, keep_going=keep_going,
+        )
+        for model in models or builtin_models()
+        for name in backend.names
+    ]  # fmt: skip
+    _judge(requests, report / f"{time.strftime('%Y%m%d-%H%M%S')}-verify", as_json, least)
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A case file.")],
+    model: Annotated[Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")] = None,
+    backend: Annotated[str | None, typer.Option("--backend", help="native or ort; the one in the file unless told.")] = None,
+    numerics: Numerics = "invariant",
+    threads: Threads = 2,
+    report: Report = Path("reports"),
+    as_json: Json = False,
+) -> None:
+    """Play one case file again. Exit status 1 if it still shows a difference, 0 if not."""
+    from .verify import Request
+
+    scenario, found = _case(file), _found(file)
+    chosen = model or (Path(found["model"]) if "model" in found else None)
+    if chosen is None:
+        _usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
+    leg = str(found.get("leg", "native-cpu")).split("-")[0]
+    request = Request(
+        model=chosen, backend=backend or leg, numerics=numerics, examples=0, seconds=1e9, threads=threads,
+        cases=[(file.name, scenario)],
+    )  # fmt: skip
+    _judge([request], report / f"{time.strftime('%Y%m%d-%H%M%S')}-replay", as_json, Level.L0)
+
+
+def builtin_models() -> list[Path]:
+    """The fixtures that ship with warmcold: each small, exact, and sensitive to every element of its KV."""
+    import fixtures
+
+    root = Path(fixtures.__file__).parent / "models"
+    here = Path.cwd()
+    paths = sorted(path for path in root.iterdir() if path.is_dir())
+    return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
+
+
+def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level) -> None:
+    console = Console(stderr=as_json)
+    run = RunFolder(folder)
+    try:
+        with ConsoleView(console) as view:
+            legs = [_leg(request, _both(run, view)) for request in requests]
+    except (SubjectError, ScenarioError) as error:
+        run.close()
+        _usage(str(error))
+    data = run.close()
+    verdict = overall(legs)
+    low = [leg for leg in legs if leg.level < least and leg.verdict is Verdict.PASS]
+    if as_json:
+        typer.echo(json.dumps(data, indent=1))
+    else:
+        console.print(f"{verdict.shown} at level {data['level']}: {folder / 'report.md'}", highlight=False, soft_wrap=True)
+        for file in data["cases"][:1]:
+            console.print(f"shown again by: warmcold replay {file}", highlight=False, soft_wrap=True)
+    if low:
+        typer.echo(f"level {low[0].level.name} is below the required {least.name}", err=True)
+        raise typer.Exit(3)
+    raise typer.Exit(verdict.exit_code)
+
+
+def _leg(request: Any, emit: Callable[[Event], None]) -> LegFinished:
+    from .verify import verify as play
+
+    return play(request, emit)
+
+
+def _both(*consumers: Callable[[Event], None]) -> Callable[[Event], None]:
+    def emit(event: Event) -> None:
+        for consumer in consumers:
+            consumer(event)
+
+    return emit
+
+
+def _case(file: Path) -> Scenario:
+    try:
+        return load(file)
+    except ScenarioError as error:
+        _usage(str(error))
+
+
+def _found(file: Path) -> dict[str, Any]:
+    found = json.loads(file.read_text(encoding="utf-8")).get("found", {})
+    return found if isinstance(found, dict) else {}
+
+
+def _level(name: str) -> Level:
+    if name not in Level.__members__:
+        _usage(f"--require-level {name}: give one of {', '.join(Level.__members__)}")
+    return Level[name]
+
+
+def _usage(message: str) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,222 @@
+"""Clean tree passes -> forced failure fails -> each mutant, in its own process on its own copy.
+
+The first two make the rest mean something: a clean tree with findings would "kill" everything, and a run in which a
+plainly wrong engine passes looks at the wrong build, or at nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .apply import StaleError, copy_tree, plant
+from .mutant import ALLOWLIST, CRASH, Mutant, Outcome, Result, judge
+
+TIMEOUT_S = 180.0
+ALLOWLIST_TEST = "tests/parity/test_allowlist.py"
+
+FORCED = Mutant(
+    id="forced-failure",
+    file="engine/sampling.py",
+    text="return int(np.argmax(logits))",
+    replacement="return int(np.argmin(logits))",
+    kind="oracle_blindness",
+    expected_check="closed_form",
+    note="The engine says the least likely token: whoever cannot see this sees nothing.",
+    backend=("native", "ort"),
+)
+
+
+class BatteryError(Exception):
+    """The battery proves nothing: the clean tree does not pass, or the forced failure does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One child process after its end. `code` None: it ran into the timeout. `found`: check -> its first finding."""
+
+    code: int | None
+    found: dict[str, str]
+    turns: int
+    sources: dict[str, int]
+    seconds: float
+    tail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a whole battery showed."""
+
+    clean: Run
+    forced: Run
+    results: tuple[Result, ...]
+
+
+def run_battery(
+    source: Path,
+    mutants: Sequence[Mutant],
+    *,
+    jobs: int = 2,
+    timeout_s: float = TIMEOUT_S,
+    on_start: Callable[[str], None] = lambda name: None,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> Report:
+    """Run the battery over a snapshot of the repository `source`, `jobs` processes at a time.
+
+    Raises BatteryError before any mutant is run when the clean tree fails or the forced failure passes.
+    """
+    with tempfile.TemporaryDirectory(prefix="warmcold-mutate-") as scratch:
+        base = Path(scratch) / "clean"
+        copy_tree(source, base)
+        on_start("clean tree")
+        clean = _clean(base, mutants, timeout_s)
+        on_start("forced failure")
+        forced = _forced(base, Path(scratch) / "forced", timeout_s)
+
+        def one(mutant: Mutant) -> Result:
+            on_start(mutant.id)
+            result = run_mutant(base, Path(scratch) / mutant.id, mutant, timeout_s)
+            on_result(result)
+            return result
+
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            return Report(clean=clean, forced=forced, results=tuple(pool.map(one, mutants)))
+
+
+def run_mutant(base: Path, tree: Path, mutant: Mutant, timeout_s: float) -> Result:
+    """Plant `mutant` in a fresh copy of `base` at `tree`, run what ought to see it, and judge. The copy is removed."""
+    copy_tree(base, tree)
+    try:
+        plant(mutant, tree)
+        run = _allowlist(tree, timeout_s) if mutant.expected_check == ALLOWLIST else _play(tree, mutant, timeout_s)
+    except StaleError as error:
+        return Result(mutant=mutant, outcome=Outcome.STALE, witness=str(error))
+    finally:
+        _remove(tree)
+    return _result(mutant, run)
+
+
+def _result(mutant: Mutant, run: Run) -> Result:
+    if run.code is None:
+        return Result(mutant=mutant, outcome=Outcome.TIMEOUT, seconds=run.seconds, witness=run.tail)
+    killed_by = tuple(run.found) or ((CRASH,) if run.code else ())
+    return Result(
+        mutant=mutant,
+        outcome=judge(mutant.expected_check, killed_by),
+        killed_by=killed_by,
+        seconds=run.seconds,
+        witness=run.found.get(mutant.expected_check) or next(iter(run.found.values()), run.tail if run.code else ""),
+    )
+
+
+def _clean(base: Path, mutants: Sequence[Mutant], timeout_s: float) -> Run:
+    """Everything that any mutant will be judged by, on the tree as it is."""
+    runs = [_child(base, [model], [backend], timeout_s) for model, backend in legs(mutants)]
+    if any(mutant.expected_check == ALLOWLIST for mutant in mutants):
+        runs.append(_allowlist(base, timeout_s))
+    clean = Run(
+        code=next((run.code for run in runs if run.code != 0), 0),
+        found={check: text for run in runs for check, text in run.found.items()},
+        turns=sum(run.turns for run in runs),
+        sources={name: sum(run.sources.get(name, 0) for run in runs) for name in ("none", "retained", "paged")},
+        seconds=sum(run.seconds for run in runs),
+        tail="\n".join(run.tail for run in runs if run.code != 0),
+    )
+    if clean.code != 0 or clean.found:
+        seen = "\n".join(clean.found.values()) or clean.tail or "timed out"
+        raise BatteryError(f"the clean tree does not pass, so no mutant would prove anything:\n{seen}")
+    if not (clean.sources["retained"] and clean.sources["paged"]) and legs(mutants):
+        raise BatteryError(f"the clean tree never reused from both sources ({clean.sources}): nothing was tested")
+    return clean
+
+
+def _forced(base: Path, tree: Path, timeout_s: float) -> Run:
+    copy_tree(base, tree)
+    try:
+        plant(FORCED, tree)
+        run = _play(tree, FORCED, timeout_s)
+    except StaleError as error:
+        raise BatteryError(str(error)) from error
+    finally:
+        _remove(tree)
+    if FORCED.expected_check not in run.found:
+        raise BatteryError(f"a plainly wrong engine was not seen (found {list(run.found)}): {run.tail}")
+    return run
+
+
+def legs(mutants: Iterable[Mutant]) -> list[tuple[str, str]]:
+    """Every (model, backend) that some mutant is played on, each once."""
+    played = (mutant for mutant in mutants if mutant.expected_check != ALLOWLIST)
+    return sorted({(model, backend) for mutant in played for model in mutant.models for backend in mutant.backend})
+
+
+def _play(tree: Path, mutant: Mutant, timeout_s: float) -> Run:
+    return _child(tree, mutant.models, mutant.backend, timeout_s)
+
+
+def _child(tree: Path, models: Sequence[str], backends: Sequence[str], timeout_s: float) -> Run:
+    arguments = ["-m", "mutations.child"]
+    for model in models:
+        arguments += ["--model", model]
+    for backend in backends:
+        arguments += ["--backend", backend]
+    code, out, tail, seconds = _python(tree, arguments, timeout_s)
+    if code != 0:
+        return Run(code=code, found={}, turns=0, sources={}, seconds=seconds, tail=tail)
+    said: dict[str, Any] = json.loads(out.splitlines()[-1])
+    _same_build(tree, said["engine"])
+    return Run(code=code, found=said["first"], turns=said["turns"], sources=said["sources"], seconds=seconds, tail=tail)
+
+
+def _same_build(tree: Path, engine: str) -> None:
+    expected = (tree / "engine" / "__init__.py").resolve()
+    if Path(engine) != expected:
+        raise BatteryError(f"the child imported {engine} instead of {expected}: another installation shadows the copy")
+
+
+def _allowlist(tree: Path, timeout_s: float) -> Run:
+    """The source scan as pytest runs it. Exit 1 is a finding; 0 is none; anything else could not run."""
+    plain = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "-W", "default"]
+    code, out, tail, seconds = _python(tree, ["-m", "pytest", ALLOWLIST_TEST, "-m", "source_scan", *plain], timeout_s)
+    found = {ALLOWLIST: _rule(out)} if code == 1 else {}
+    return Run(code=0 if code == 1 else code, found=found, turns=0, sources={}, seconds=seconds, tail=out[-2000:] + tail)
+
+
+def _rule(out: str) -> str:
+    """The lines of a pytest run that name file, line and rule."""
+    lines = [line.removeprefix("E").strip() for line in out.splitlines() if line.startswith("E ")]
+    return "\n".join(lines) or out[-500:]
+
+
+def _python(tree: Path, arguments: Sequence[str], timeout_s: float) -> tuple[int | None, str, str, float]:
+    """Exit code (None: timeout), stdout, the end of stderr, seconds. The environment is written out, not inherited."""
+    environment = {
+        "PYTHONPATH": str(tree),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    started = time.monotonic()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-B", *arguments],
+            cwd=tree, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, "", f"no end within {timeout_s:.0f} s", time.monotonic() - started
+    return done.returncode, done.stdout, done.stderr[-2000:], time.monotonic() - started
+
+
+def _remove(tree: Path) -> None:
+    shutil.rmtree(tree, ignore_errors=True)

@@ -1,0 +1,78 @@
+"""Faults in `engine/loop.py`: what is fed, when it is sampled, when it stops."""
+
+from __future__ import annotations
+
+from ..mutant import Mutant
+
+_FILE = "engine/loop.py"
+
+MUTANTS = (
+    Mutant(
+        id="chunk-one-too-long",
+        file=_FILE,
+        text="progress.context[start : start + chunk_size]",
+        replacement="progress.context[start : start + chunk_size + 1]",
+        kind="chunked_prefill_boundary",
+        source="https://github.com/sgl-project/sglang/pull/22688",
+        expected_check="feeds",
+        note="A prefill step feeds one row more than the chunk.",
+    ),
+    Mutant(
+        id="chunk-one-too-short",
+        file=_FILE,
+        text="progress.context[start : start + chunk_size]",
+        replacement="progress.context[start : start + chunk_size - 1]",
+        kind="chunked_prefill_boundary",
+        source="https://github.com/sgl-project/sglang/pull/22688",
+        expected_check="feeds",
+        note="A prefill step feeds one row less than the chunk.",
+    ),
+    Mutant(
+        id="chunk-boundary-row-skipped",
+        file=_FILE,
+        text="    progress.fed.extend(rows)\n",
+        replacement="    progress.fed.extend(rows)\n"
+        "    if len(rows) > 1 and len(progress.fed) + 1 < progress.prompt_len:\n"
+        "        progress.fed.append(progress.context[len(progress.fed)])\n",
+        kind="chunked_prefill_boundary",
+        source="https://github.com/ikawrakow/ik_llama.cpp/pull/1787",
+        expected_check="feeds",
+        note="The first row of the next chunk counts as fed and is not.",
+    ),
+    Mutant(
+        id="warm-prompt-length",
+        file=_FILE,
+        text="prompt_len=len(prompt))",
+        replacement="prompt_len=len(prompt) - prefix.length)",
+        kind="sampler_state_carryover",
+        source="https://github.com/vllm-project/vllm/pull/5349",
+        expected_check="tokens",
+        note="On a warm turn the end of the prompt is taken for reply.",
+    ),
+    Mutant(
+        id="full-hit-samples-stale-logits",
+        file=_FILE,
+        text="        logits = _call(decoder, progress, rows, probe)\n",
+        replacement="        if start + 1 == progress.prompt_len and hasattr(decoder, 'stale'):\n"
+        "            logits = decoder.stale\n"
+        "            progress.fed.extend(rows)\n"
+        "        else:\n"
+        "            logits = _call(decoder, progress, rows, probe)\n"
+        "        decoder.stale = logits  # type: ignore[attr-defined]\n",
+        kind="full_hit_no_suffix",
+        source="https://github.com/microsoft/onnxruntime-genai/pull/2555",
+        expected_check="feeds",
+        note="When only the last row is wanted, the last logits of the turn before are sampled instead.",
+        backend=("native", "ort"),
+    ),
+    Mutant(
+        id="one-token-too-many",
+        file=_FILE,
+        text="    if len(progress.tokens) >= params.max_new_tokens:\n",
+        replacement="    if len(progress.tokens) > params.max_new_tokens - bool(progress.calls[1:]):\n",
+        kind="error_midprefill_state",
+        source="https://github.com/justinchuby/onnx-genai/commit/66d703349e87a4c85296fc6ac84d86e7dc6434fc",
+        expected_check="tokens",
+        note="A turn that took a single model call goes on past the number of tokens asked for.",
+    ),
+)

@@ -1,0 +1,110 @@
+"""``warmcold mutate``: plant faults in the engine and see whether the harness notices."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .apply import repository
+from .battery import BatteryError, Report, run_battery
+from .catalog import MUTANTS
+from .mutant import Mutant, Result
+from .scorecard import counts, passed, write
+
+app = typer.Typer(name="mutate", help="Plant faults in the engine; each must be seen.")
+
+
+@app.command("mutate")
+def mutate(
+    only: list[str] = typer.Option([], "--only", metavar="ID", help="Only this mutant; may be given again."),
+    changed: str | None = typer.Option(None, "--changed", metavar="BASE", help="Only mutants of files changed since BASE."),
+    report: Path = typer.Option(Path("reports"), "--report", metavar="DIR", help="Where the scorecard goes."),
+    jobs: int = typer.Option(2, "--jobs", min=1, help="Processes at a time."),
+    list_: bool = typer.Option(False, "--list", help="Print the mutants and run none."),
+) -> None:
+    """Plant each fault of the catalogue in a copy of the sources and see which checks notice.
+
+    Ends with 0 only when no mutant is stale, every one is seen by a check, and 95% by the check that ought to.
+    """
+    chosen = _chosen(only, changed)
+    if list_:
+        for mutant in chosen:
+            typer.echo(f"{mutant.id:<34} {mutant.file:<28} {mutant.expected_check:<12} {mutant.note}")
+        return
+    if not chosen:
+        typer.echo(f"PASS  no mutant lies in a file changed since {changed}: nothing to run")
+        return
+    raise typer.Exit(_run(chosen, report, jobs))
+
+
+def _run(chosen: Sequence[Mutant], folder: Path, jobs: int) -> int:
+    console = Console()
+    try:
+        outcome = _watched(chosen, jobs, console)
+    except BatteryError as error:
+        typer.echo(f"FAIL  {error}", err=True)
+        return 1
+    page = write(outcome, folder)
+    good = passed(outcome.results)
+    typer.echo(f"{'PASS' if good else 'FAIL'}  {len(chosen)} mutants: {counts(outcome.results)}; scorecard: {page}")
+    return 0 if good else 1
+
+
+def _watched(chosen: Sequence[Mutant], jobs: int, console: Console) -> Report:
+    """Run with a progress bar; whatever was not killed is printed above it at once."""
+    columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("copying the sources", total=len(chosen))
+
+        def started(name: str) -> None:
+            progress.update(task, description=name)
+
+        def finished(result: Result) -> None:
+            progress.advance(task)
+            if result.outcome.value != "KILLED":
+                seen = ", ".join(result.killed_by) or "nothing"
+                console.print(f"{result.outcome.value}  {result.mutant.id}  seen by: {seen}", markup=False)
+
+        return run_battery(repository(), chosen, jobs=jobs, on_start=started, on_result=finished)
+
+
+def _chosen(only: Sequence[str], changed: str | None) -> list[Mutant]:
+    known = {mutant.id: mutant for mutant in MUTANTS}
+    if unknown := sorted(set(only) - set(known)):
+        typer.echo(f"unknown mutant {unknown}; `warmcold mutate --list` prints those there are", err=True)
+        raise typer.Exit(2)
+    chosen = [known[name] for name in only] if only else list(MUTANTS)
+    if changed is None:
+        return chosen
+    files = _changed(changed)
+    return [mutant for mutant in chosen if concerns(mutant, files)]
+
+
+def concerns(mutant: Mutant, files: Sequence[str]) -> bool:
+    """Whether a change to `files` asks for this mutant again: its own file, or anything that judges."""
+    return any(file == mutant.file or file.startswith(("harness/", "mutations/", "fixtures/")) for file in files)
+
+
+def _changed(base: str) -> list[str]:
+    """Tracked and untracked files that differ from `base`, relative to the repository."""
+    try:
+        return [
+            *_git("diff", "--name-only", base, "--").splitlines(),
+            *_git("ls-files", "--others", "--exclude-standard").splitlines(),
+        ]
+    except (OSError, subprocess.CalledProcessError) as error:
+        detail = getattr(error, "stderr", "") or str(error)
+        typer.echo(f"--changed {base}: git cannot say what changed: {detail.strip()}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=repository(), capture_output=True, text=True, check=True
+    )
+    return done.stdout
