@@ -36,7 +36,11 @@ class Device:
         return self.xp is numpy_namespace
 
 
-HOST = Device("cpu", numpy_namespace, np.asarray, np.asarray, np.ascontiguousarray)
+def _in_order(xp: Any) -> Callable[[Any], Any]:
+    return lambda array: xp.asarray(array, order="C")  # `ascontiguousarray` would give a scalar an axis
+
+
+HOST = Device("cpu", numpy_namespace, np.asarray, np.asarray, _in_order(np))
 
 
 @cache
@@ -75,4 +79,4 @@ def _cuda() -> Device:
         import cupy
     except ImportError as error:
         raise UsageError("device 'cuda' needs cupy; install the extra: pip install 'warmcold[cuda12]'") from error
-    return Device("cuda", cupy_namespace, cupy.asnumpy, cupy.asarray, cupy.ascontiguousarray)
+    return Device("cuda", cupy_namespace, cupy.asnumpy, cupy.asarray, _in_order(cupy))

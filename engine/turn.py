@@ -17,7 +17,7 @@ from types import TracebackType
 
 from .backends.base import Backend
 from .decoder import Decoder
-from .errors import UsageError
+from .errors import BackendError, UsageError, WarmcoldError
 from .identity import Identity
 from .kv.mirror import PageTable, seed
 from .kv.pages import PagePool
@@ -111,8 +111,8 @@ class Turn:
         except StopIteration:
             self._finish()
             raise
-        except BaseException:
-            self._fail()
+        except BaseException as error:
+            self._fail(error)
             raise
 
     def __enter__(self) -> Turn:
@@ -144,8 +144,8 @@ class Turn:
             self._context = self._progress.context
             self._steps = self._decode(self._progress)
             self._core.probe("seeded", {"state": self._decoder.state, "n": self._prefix.length})
-        except BaseException:
-            self._fail()
+        except BaseException as error:
+            self._fail(error)
             raise
 
     def _decode(self, progress: Progress) -> Iterator[Step]:
@@ -241,19 +241,26 @@ class Turn:
         try:
             if self._table is not None and self._identity is not None:
                 self._publish(self._table, self._identity, partial=True)
-        except BaseException:
-            self._fail()
+        except BaseException as error:
+            self._fail(error)
             raise
         self._phase = _Phase.DONE
         self._completion = self._complete()
         self._release()
         self._put_back(self._kept())
 
-    def _fail(self) -> None:
-        """Drop the state: what it holds is unknown. Pages and pins go back all the same."""
+    def _fail(self, error: BaseException) -> None:
+        """Drop the state: what it holds is unknown. Pages and pins go back all the same.
+
+        Whatever went wrong inside a turn reaches the caller as ours, with its cause; only an interrupt goes through bare.
+        """
         self._phase = _Phase.FAILED
         self._release()
         self._put_back(None)
+        if isinstance(error, Exception) and not isinstance(error, WarmcoldError):
+            raise BackendError(
+                f"the turn failed ({type(error).__name__}: {error}); its state was dropped, the session can go on"
+            ) from error
 
     def _kept(self) -> Retained | None:
         if self._identity is None or not self._core.spec.has_state:

@@ -52,5 +52,7 @@ def plant(mutant: Mutant, tree: Path) -> None:
     """Plant the fault in the copy `tree`. StaleError when its file or its text is gone; the copy is untouched then."""
     path = tree / mutant.file
     if not path.is_file():
-        raise StaleError(f"{mutant.id}: {mutant.file} does not exist; bring mutations/catalog up to date with the source")
+        raise StaleError(
+            f"{mutant.id}: {mutant.file} does not exist; bring mutations/catalog up to date with the source"
+        )
     path.write_text(replaced(mutant, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -188,7 +188,9 @@ def _allowlist(tree: Path, timeout_s: float) -> Run:
     plain = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "-W", "default"]
     code, out, tail, seconds = _python(tree, ["-m", "pytest", ALLOWLIST_TEST, "-m", "source_scan", *plain], timeout_s)
     found = {ALLOWLIST: _rule(out)} if code == 1 else {}
-    return Run(code=0 if code == 1 else code, found=found, turns=0, sources={}, seconds=seconds, tail=out[-2000:] + tail)
+    return Run(
+        code=0 if code == 1 else code, found=found, turns=0, sources={}, seconds=seconds, tail=out[-2000:] + tail
+    )
 
 
 def _rule(out: str) -> str:

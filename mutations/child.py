@@ -50,7 +50,7 @@ class _ToTheEnd(_Play):
 
 @dataclass(kw_only=True)
 class Seen:
-    """What was found so far: per check the number of findings and the first one, in the order of their first finding."""
+    """What was found so far: per check, in the order of their first finding, how many and the first one."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)

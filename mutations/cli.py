@@ -22,7 +22,9 @@ app = typer.Typer(name="mutate", help="Plant faults in the engine; each must be 
 @app.command("mutate")
 def mutate(
     only: list[str] = typer.Option([], "--only", metavar="ID", help="Only this mutant; may be given again."),
-    changed: str | None = typer.Option(None, "--changed", metavar="BASE", help="Only mutants of files changed since BASE."),
+    changed: str | None = typer.Option(
+        None, "--changed", metavar="BASE", help="Only mutants of files changed since BASE."
+    ),
     report: Path = typer.Option(Path("reports"), "--report", metavar="DIR", help="Where the scorecard goes."),
     jobs: int = typer.Option(2, "--jobs", min=1, help="Processes at a time."),
     list_: bool = typer.Option(False, "--list", help="Print the mutants and run none."),
@@ -104,7 +106,5 @@ def _changed(base: str) -> list[str]:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=repository(), capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(["git", *arguments], cwd=repository(), capture_output=True, text=True, check=True)
     return done.stdout

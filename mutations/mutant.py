@@ -23,9 +23,9 @@ FIXTURES = "fixtures/models"
 class Mutant:
     """One fault. `file` is relative to the repository; `text` must occur in it exactly once and becomes `replacement`.
 
-    `kind`: the family of faults; `source`: a public report of it, or `REQUIRED`. `expected_check`: the check that ought to
-    kill it. It can show on any of the model directories `fixture` (under `fixtures/models`, or with their whole path) on
-    any of the backends `backend`. `note` says what the fault does, for somebody who reads the scorecard.
+    `kind`: the family of faults; `source`: a public report of it, or `REQUIRED`. `expected_check`: the check that
+    ought to kill it. It is played on each model directory of `fixture` (under `fixtures/models`, or with its whole
+    path) and each of the backends `backend`. `note` says what the fault does, for a reader of the scorecard.
     """
 
     id: str

@@ -1,10 +1,12 @@
 """The conversations that every mutant has to face: small, fixed, and chosen so that each kind of fault shows.
 
-Lengths sit around the settings on purpose: pages of 4, chunks of 7, buckets from 8. Most are followed by one more turn on
-the same session and one on another, because many faults show only after the turn that made them.
+Lengths sit around the settings on purpose: pages of 4, chunks of 7, buckets from 8. Most are followed by one more turn
+on the same session and one on another, because many faults show only after the turn that made them.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from harness.scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
 
@@ -40,12 +42,17 @@ def _scenario(title: str, ops: tuple[Op, ...], *, pages: int = 64, min_capacity:
     return Scenario(title=title, ops=ops, settings=Settings(pages=pages, min_capacity=min_capacity))
 
 
+def _turn(name: str, **fields: Any) -> Turn:
+    """A turn of two new tokens unless told: one that is fed, and the last, which is not."""
+    return Turn(name=name, **{"max_new_tokens": 2, **fields})
+
+
 def _extend() -> tuple[Op, ...]:
     return (
-        Turn(name="one", append=_A, max_new_tokens=6),
-        Turn(name="two", base="one", append=(5, 6, 7)),
-        Turn(name="three", base="two", append=(9,)),
-        Turn(name="elsewhere", session="t", base="three", append=(12, 14)),
+        _turn("one", append=_A, max_new_tokens=6),
+        _turn("two", base="one", append=(5, 6, 7)),
+        _turn("three", base="two", append=(9,)),
+        _turn("elsewhere", session="t", base="three", append=(12, 14)),
     )
 
 
@@ -53,149 +60,149 @@ def _identical() -> tuple[Op, ...]:
     """Whole pages (8), one more (9), and less than a page (3): the whole prompt is held, yet its last row is wanted."""
     ops: list[Op] = []
     for length in (8, 9, 3, 1):
-        first = Turn(name=f"first {length}", session=f"s{length}", append=_B[-length:])
-        again = Turn(name=f"again {length}", session=f"s{length}", base=first.name, part="prompt")
-        ops += [first, again, Turn(name=f"paged {length}", session=f"t{length}", base=first.name, part="prompt")]
-    return (*ops, Turn(name="after", session="t8", base="paged 8", append=(2, 3)))
+        first = _turn(f"first {length}", session=f"s{length}", append=_B[-length:])
+        again = _turn(f"again {length}", session=f"s{length}", base=first.name, part="prompt")
+        ops += [first, again, _turn(f"paged {length}", session=f"t{length}", base=first.name, part="prompt")]
+    return (*ops, _turn("after", session="t8", base="paged 8", append=(2, 3)))
 
 
 def _strict_prefix() -> tuple[Op, ...]:
     return (
-        Turn(name="whole", append=(*_A, 21, 30, 16)),
-        Turn(name="inside", session="t", base="whole", part="prompt", keep=10),
-        Turn(name="boundary", session="u", base="whole", part="prompt", keep=8),
-        Turn(name="behind", session="v", base="whole", part="prompt", keep=9),
-        Turn(name="back", base="whole", part="prompt", keep=6),
-        Turn(name="on", base="back", append=(44, 3)),
+        _turn("whole", append=(*_A, 21, 30, 16)),
+        _turn("inside", session="t", base="whole", part="prompt", keep=10),
+        _turn("boundary", session="u", base="whole", part="prompt", keep=8),
+        _turn("behind", session="v", base="whole", part="prompt", keep=9),
+        _turn("back", base="whole", part="prompt", keep=6),
+        _turn("on", base="back", append=(44, 3)),
     )
 
 
 def _diverge() -> tuple[Op, ...]:
     return (
-        Turn(name="one", append=_A, max_new_tokens=6),
-        Turn(name="inside", base="one", part="prompt", keep=6, append=(52, 53, 54)),
-        Turn(name="boundary", base="inside", part="prompt", keep=4, append=(55, 1)),
-        Turn(name="unrelated", append=_B),
-        Turn(name="cut out", base="unrelated", drop=(3, 6), append=(4,)),
-        Turn(name="other", session="t", base="one", part="prompt", keep=6, append=(56, 57)),
-        Turn(name="reply", session="t", base="other", append=(58,)),
+        _turn("one", append=_A, max_new_tokens=6),
+        _turn("inside", base="one", part="prompt", keep=6, append=(52, 53, 54)),
+        _turn("boundary", base="inside", part="prompt", keep=4, append=(55, 1)),
+        _turn("unrelated", append=_B),
+        _turn("cut out", base="unrelated", drop=(3, 6), append=(4,)),
+        _turn("other", session="t", base="one", part="prompt", keep=6, append=(56, 57)),
+        _turn("reply", session="t", base="other", append=(58,)),
     )
 
 
 def _there_and_back() -> tuple[Op, ...]:
     return (
-        Turn(name="a", append=_A, max_new_tokens=6),
-        Turn(name="b", append=_B),
-        Turn(name="a again", base="a", append=(31,)),
-        Turn(name="b again", base="b", append=(32, 33, 34, 35)),
+        _turn("a", append=_A, max_new_tokens=6),
+        _turn("b", append=_B),
+        _turn("a again", base="a", append=(31,)),
+        _turn("b again", base="b", append=(32, 33, 34, 35)),
         NewSession(session="s"),
-        Turn(name="a fresh", base="a again", append=(36, 37)),
-        Turn(name="a on", base="a fresh", append=(38,)),
+        _turn("a fresh", base="a again", append=(36, 37)),
+        _turn("a on", base="a fresh", append=(38,)),
     )
 
 
 def _branches() -> tuple[Op, ...]:
     """Two replies to one prefix that ends inside a page, then each goes on; a page written by both would show."""
     return (
-        Turn(name="root", append=_A[:10], max_new_tokens=1),
-        Turn(name="left", session="l", base="root", part="prompt", append=(20, 24)),
-        Turn(name="right", session="r", base="root", part="prompt", append=(25, 29)),
-        Turn(name="left on", session="l", base="left", append=(1,)),
-        Turn(name="left again", session="x", base="left", append=(39,)),
-        Turn(name="right again", session="y", base="right", append=(40,)),
+        _turn("root", append=_A[:10], max_new_tokens=1),
+        _turn("left", session="l", base="root", part="prompt", append=(20, 24)),
+        _turn("right", session="r", base="root", part="prompt", append=(25, 29)),
+        _turn("left on", session="l", base="left", append=(1,)),
+        _turn("left again", session="x", base="left", append=(39,)),
+        _turn("right again", session="y", base="right", append=(40,)),
     )
 
 
 def _tenants() -> tuple[Op, ...]:
     return (
-        Turn(name="nobody", append=_A),
-        Turn(name="empty name", session="t", base="nobody", part="prompt", salt=""),
-        Turn(name="x", session="u", base="nobody", part="prompt", salt="x"),
-        Turn(name="y", session="v", base="nobody", part="prompt", salt="y"),
-        Turn(name="handed over", base="nobody", append=(10,), salt="x"),
-        Turn(name="nobody again", session="w", base="nobody", append=(10,)),
+        _turn("nobody", append=_A),
+        _turn("empty name", session="t", base="nobody", part="prompt", salt=""),
+        _turn("x", session="u", base="nobody", part="prompt", salt="x"),
+        _turn("y", session="v", base="nobody", part="prompt", salt="y"),
+        _turn("handed over", base="nobody", append=(10,), salt="x"),
+        _turn("nobody again", session="w", base="nobody", append=(10,)),
     )
 
 
 def _permuted() -> tuple[Op, ...]:
     """Pages with the same last token, and the same tokens in another order: told apart by comparing all of them."""
     return (
-        Turn(name="one", append=(1, 2, 3, 4, 5, 6, 7, 8, 9), max_new_tokens=1),
-        Turn(name="last alike", session="t", append=(31, 32, 33, 4, 5, 6, 7, 8, 9), max_new_tokens=1),
-        Turn(name="swapped", session="u", append=(5, 6, 7, 8, 1, 2, 3, 4, 9), max_new_tokens=1),
-        Turn(name="first alike", session="v", append=(1, 40, 41, 42, 5, 6, 7, 8, 9), max_new_tokens=1),
+        _turn("one", append=(1, 2, 3, 4, 5, 6, 7, 8, 9), max_new_tokens=1),
+        _turn("last alike", session="t", append=(31, 32, 33, 4, 5, 6, 7, 8, 9), max_new_tokens=1),
+        _turn("swapped", session="u", append=(5, 6, 7, 8, 1, 2, 3, 4, 9), max_new_tokens=1),
+        _turn("first alike", session="v", append=(1, 40, 41, 42, 5, 6, 7, 8, 9), max_new_tokens=1),
     )
 
 
 def _rewinds() -> tuple[Op, ...]:
     return (
-        Turn(name="one", append=_A, max_new_tokens=6),
+        _turn("one", append=_A, max_new_tokens=6),
         Rewind(session="s", to=5),
-        Turn(name="same way", base="one", part="prompt", keep=5, append=(46, 47)),
+        _turn("same way", base="one", part="prompt", keep=5, append=(46, 47)),
         Rewind(session="s", to=0.5),
-        Turn(name="on", base="same way", append=(48,)),
+        _turn("on", base="same way", append=(48,)),
         Rewind(session="s", to=0),
-        Turn(name="anew", append=_B[:5]),
-        Turn(name="elsewhere", session="t", base="on", append=(49,)),
+        _turn("anew", append=_B[:5]),
+        _turn("elsewhere", session="t", base="on", append=(49,)),
     )
 
 
 def _declined() -> tuple[Op, ...]:
     return (
-        Turn(name="one", append=_A, max_new_tokens=6),
-        Turn(name="declined", base="one", part="prompt", keep=6, append=(52, 53), decline_rewind=True),
-        Turn(name="on", base="declined", append=(54,)),
-        Turn(name="elsewhere", session="t", base="on", append=(55,)),
+        _turn("one", append=_A, max_new_tokens=6),
+        _turn("declined", base="one", part="prompt", keep=6, append=(52, 53), decline_rewind=True),
+        _turn("on", base="declined", append=(54,)),
+        _turn("elsewhere", session="t", base="on", append=(55,)),
     )
 
 
 def _crowd() -> tuple[Op, ...]:
-    """Seven pages for prompts of three to five each: eviction, hits in a full pool, and a prompt that cannot be held."""
+    """Seven pages for prompts of three to five: eviction, hits in a full pool, and a prompt that cannot be held."""
     return (
-        Turn(name="a", session="a", append=_A, max_new_tokens=2),
-        Turn(name="b", session="b", append=_B[:9], max_new_tokens=2),
-        Turn(name="c", session="c", append=(*_B[5:], *_A[5:]), max_new_tokens=2),
-        Turn(name="c again", session="d", base="c", append=(3,), max_new_tokens=6),
-        Turn(name="b again", session="e", base="b", append=(8, 9), max_new_tokens=2),
-        Turn(name="too long", session="f", append=(*_A, *_B, *_A), max_new_tokens=2),
-        Turn(name="b on", session="e", base="b again", append=(10,), max_new_tokens=6),
-        Turn(name="a anew", session="g", base="a", append=(11,), max_new_tokens=2),
-        Turn(name="a on", session="h", base="a anew", append=(12,), max_new_tokens=2),
+        _turn("a", session="a", append=_A),
+        _turn("b", session="b", append=_B[:9]),
+        _turn("c", session="c", append=(*_B[5:], *_A[5:])),
+        _turn("c again", session="d", base="c", append=(3,), max_new_tokens=6),
+        _turn("b again", session="e", base="b", append=(8, 9)),
+        _turn("too long", session="f", append=(*_A, *_B, *_A)),
+        _turn("b on", session="e", base="b again", append=(10,), max_new_tokens=6),
+        _turn("a anew", session="g", base="a", append=(11,)),
+        _turn("a on", session="h", base="a anew", append=(12,)),
     )
 
 
 def _long_reply() -> tuple[Op, ...]:
     return (
-        Turn(name="one", append=_A, max_new_tokens=12),
-        Turn(name="two", session="t", base="one", part="prompt", append=(15,), max_new_tokens=8),
-        Turn(name="three", session="u", base="one", keep=14, append=(16,), max_new_tokens=2),
+        _turn("one", append=_A, max_new_tokens=12),
+        _turn("two", session="t", base="one", part="prompt", append=(15,), max_new_tokens=8),
+        _turn("three", session="u", base="one", keep=14, append=(16,)),
     )
 
 
 def _growth() -> tuple[Op, ...]:
     """Across 4, 8, 16, 32 and 64 positions: at prefill, while decoding, and on a state that another turn left."""
     return (
-        Turn(name="one", append=_A[:3], max_new_tokens=12),
-        Turn(name="two", base="one", append=(*_B, *_A)),
-        Turn(name="three", base="two", append=(42,), max_new_tokens=4),
-        Turn(name="elsewhere", session="t", base="three", append=(43,), max_new_tokens=2),
+        _turn("one", append=_A[:3], max_new_tokens=12),
+        _turn("two", base="one", append=(*_B, *_A)),
+        _turn("three", base="two", append=(42,), max_new_tokens=4),
+        _turn("elsewhere", session="t", base="three", append=(43,)),
     )
 
 
 def _chunks() -> tuple[Op, ...]:
     long = (*_A, *_B)
     return (
-        *(Turn(name=f"{n}", session=f"s{n}", append=(n, *long[: n - 1]), max_new_tokens=2) for n in (6, 7, 8, 14, 15)),
-        Turn(name="warm 7", session="s6", base="6", append=_B[:7], max_new_tokens=2),
-        Turn(name="warm 8", session="s7", base="7", append=_B[:8], max_new_tokens=2),
-        Turn(name="paged 8", session="t", base="15", append=_A[:8], max_new_tokens=2),
+        *(_turn(f"{n}", session=f"s{n}", append=(n, *long[: n - 1])) for n in (6, 7, 8, 14, 15)),
+        _turn("warm 7", session="s6", base="6", append=_B[:7]),
+        _turn("warm 8", session="s7", base="7", append=_B[:8]),
+        _turn("paged 8", session="t", base="15", append=_A[:8]),
     )
 
 
 def _nothing_new() -> tuple[Op, ...]:
     return (
-        Turn(name="read", append=_A[:8], max_new_tokens=0),
-        Turn(name="ask", base="read", max_new_tokens=3),
-        Turn(name="read on", base="ask", append=(23,), max_new_tokens=0),
-        Turn(name="elsewhere", session="t", base="read on", append=(26,)),
+        _turn("read", append=_A[:8], max_new_tokens=0),
+        _turn("ask", base="read", max_new_tokens=3),
+        _turn("read on", base="ask", append=(23,), max_new_tokens=0),
+        _turn("elsewhere", session="t", base="read on", append=(26,)),
     )

@@ -118,7 +118,8 @@ def _matrix(results: Sequence[Result]) -> str:
         if any(check in result.killed_by or check == result.mutant.expected_check for result in results)
     ]
     rows = [
-        [f"`{result.mutant.id}`", result.outcome.value, *(_cell(result, check) for check in columns)] for result in results
+        [f"`{result.mutant.id}`", result.outcome.value, *(_cell(result, check) for check in columns)]
+        for result in results
     ]
     return _table(["mutant", "outcome", *columns], rows)
 

@@ -1,10 +1,10 @@
 """Who may say "these positions are already computed", and who may touch the cache below the reuse seam.
 
-Reads the syntax tree of `engine/` and `harness/`, because a search by line misses `getattr`, aliased imports, `methodcaller`
-and `__dict__`. A name that is put together at run time is beyond it.
+Reads the syntax tree of `engine/` and `harness/`, because a search by line misses `getattr`, aliased imports,
+`methodcaller` and `__dict__`. A name that is put together at run time is beyond it.
 
-A place that may is a file and, where it matters, a function. A permission that nothing uses any more is a problem too: it
-would cover the next stranger who moves in.
+A place that may is a file and, where it matters, a function. A permission that nothing uses any more is a problem too:
+it would cover the next stranger who moves in.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def problems(
         if not any(permission.covers(hit) for hit in hits)
     ]
     if len(files) < least_files:
-        found.append(f"only {len(files)} files scanned under {root}, expected {least_files} or more: is this the repository?")
+        found.append(
+            f"only {len(files)} files scanned under {root}, expected {least_files} or more: is this the repository?"
+        )
     return found
 
 
@@ -114,6 +116,7 @@ class _Visitor(ast.NodeVisitor):
         self._mentions = mentions
         self._holds = holds_engine_objects
         self._inside: list[str] = []
+        self._copiers = set(_COPIERS)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name in PRIMITIVES:
@@ -140,6 +143,8 @@ class _Visitor(ast.NodeVisitor):
                 self._primitive(node, f"import of `{alias.name}`")
             if alias.name == PROOF and alias.asname is not None:
                 self._proof(node, f"import of `{PROOF}` under another name, `{alias.asname}`")
+            if node.module in ("dataclasses", "copy") and alias.name in _COPIERS and alias.asname is not None:
+                self._copiers.add(alias.asname)
 
     def visit_Name(self, node: ast.Name) -> None:
         if node.id == PROOF:
@@ -167,7 +172,7 @@ class _Visitor(ast.NodeVisitor):
         if function == "isinstance" and len(node.args) == 2:
             self.visit(node.args[0])  # asking whether it is one makes none
             return
-        if function in _COPIERS and self._copies(node):
+        if function in self._copiers and self._copies(node):
             self._proof(node, f"`{function}` of a `{PROOF}`")
         if function == "__setattr__" and any(isinstance(a, ast.Constant) and a.value in FIELDS for a in node.args):
             self._proof(node, f"`__setattr__` on a `{PROOF}`")

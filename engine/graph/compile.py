@@ -19,6 +19,7 @@ from ..arrays import HOST, Device, find_device, silence
 from ..errors import ModelError, UsageError
 from ..kernels.arithmetic import Anchored, Arithmetic, Free
 from ..kernels.call import Call, Kernel
+from ..kernels.matmul import stored_matrix
 from ..kernels.probing import largest_tile
 from ..kernels.table import find_kernel
 from ..kv.layout import KvGeometry
@@ -59,11 +60,12 @@ def compile_model(
     read = {name for node in nodes for name in node.inputs} | set(wanted)
     inputs = tuple(port for port in graph.inputs if port.name in read and port.name not in _layers(past))
     compiler = _Compiler(inputs, place, constants, library, tuple(_layers(past)))
-    mathematics, tile = _arithmetic(nodes, constants, compiler, numerics)
+    weights = {node.outputs[0]: weight for node in nodes if (weight := _weight(node, constants)) is not None}
+    mathematics, tile = _arithmetic(place, list(weights.values()), numerics)
     head = None
     for node in nodes:
         compiler.add(node, *mathematics)
-        if node.outputs[0] == logits and (node.domain, node.op_type) == ("", "MatMul") and is_weight(constants, node):
+        if node.outputs[0] == logits and logits in weights:
             head = len(compiler.steps) - 1
     return CompiledModel(
         device=place,
@@ -80,23 +82,20 @@ def compile_model(
     )
 
 
-def is_weight(constants: Constants, node: Node) -> bool:
-    """Whether the right operand of a product is a stored matrix."""
-    return node.inputs[1] in constants and constants[node.inputs[1]].ndim == 2
+def _weight(node: Node, constants: Constants) -> NDArray[Any] | None:
+    return stored_matrix(node, constants.find(node.inputs[1])) if len(node.inputs) > 1 else None
 
 
 def _arithmetic(
-    nodes: Sequence[Node], constants: Constants, compiler: _Compiler, numerics: str
+    device: Device, weights: Sequence[NDArray[Any]], numerics: str
 ) -> tuple[tuple[Arithmetic, Arithmetic], int | None]:
-    """The arithmetic on the host and on the device, and the row tile that this machine's BLAS allows."""
+    """The arithmetic on the host and on the device, and the row tile that the device's BLAS allows."""
     if numerics == "fast":
-        return (Free(HOST), Free(compiler.device)), None
-    products = [node for node in nodes if node.op_type in ("MatMul", "Gemm") and is_weight(constants, node)]
-    shapes = {constants[node.inputs[1]].shape: node.inputs[1] for node in products}
-    tile = largest_tile(
-        compiler.device, [compiler.device.from_host(canonical(constants[name])) for name in shapes.values()]
-    )
-    return (Anchored(HOST, tile), Anchored(compiler.device, tile)), tile
+        return (Free(HOST), Free(device)), None
+    shapes = {weight.shape: weight for weight in weights}
+    tile = largest_tile(device, [device.from_host(canonical(weight)) for weight in shapes.values()])
+    host_tile = tile if device.is_host else largest_tile(HOST, [])
+    return (Anchored(HOST, host_tile), Anchored(device, tile)), tile
 
 
 def canonical(value: NDArray[Any]) -> NDArray[Any]:

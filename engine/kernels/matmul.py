@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .call import Call, Kernel, Run, Table, versions
 
+if TYPE_CHECKING:
+    from ..graph.load import Node
 
-def is_weight_product(call: Call) -> bool:
-    """Whether the right operand is a stored matrix, so that only rows vary from call to call."""
-    weight = call.constant(1)
-    return weight is not None and weight.ndim == 2
+
+def stored_matrix(node: Node, right: NDArray[Any] | None) -> NDArray[Any] | None:
+    """The weight `[K, N]` of a product whose right operand is `right`: only its rows vary from call to call.
+
+    None when the right operand is not known, or `node` is no product with one stored matrix.
+    """
+    if right is None or right.ndim != 2 or (node.domain, node.op_type) not in (("", "MatMul"), ("", "Gemm")):
+        return None
+    return right.T if node.attributes.get("transB", 0) else right
 
 
 def _matmul(call: Call) -> Run:
-    if is_weight_product(call):
+    if stored_matrix(call.node, call.constant(1)) is not None:
         return call.math.times_weight
     product, xp = call.math.product, call.xp
 
@@ -33,13 +43,15 @@ def _matmul(call: Call) -> Run:
 def _gemm(call: Call) -> Run:
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
     flip_a, flip_b = call.attribute("transA", 0), call.attribute("transB", 0)
-    contiguous, xp = call.device.contiguous, call.xp
-    multiply = call.math.times_weight if is_weight_product(call) else call.math.product
+    xp, weight = call.xp, stored_matrix(call.node, call.constant(1))
+    multiply: Run = call.math.product if weight is None else call.math.times_weight
+    if weight is not None:
+        weight = call.device.from_host(np.require(weight, requirements=["C", "A"]))
 
     def run(a: Any, b: Any, c: Any = None) -> Any:
         left = xp.matrix_transpose(a) if flip_a else a
-        right = contiguous(xp.matrix_transpose(b)) if flip_b else b
-        out = multiply(left, right)
+        right = xp.matrix_transpose(b) if flip_b else b
+        out = multiply(left, right if weight is None else weight)
         out = out if alpha == 1.0 else out * alpha
         return out if c is None else out + (c if beta == 1.0 else c * beta)
 

@@ -1,4 +1,7 @@
-"""Faults in `engine/kernels/attention.py`. The matched arm computes with the same kernels, so an independent witness must see them."""
+"""Faults in `engine/kernels/attention.py`.
+
+The matched arm computes with the same kernels, so an independent witness must see them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ MUTANTS = (
         id="kv-head-by-modulo",
         file=_FILE,
         text="        grouped = xp.reshape(query, (rows, heads.kv, group, width))\n",
-        replacement="        grouped = xp.permute_dims(xp.reshape(query, (rows, group, heads.kv, width)), (0, 2, 1, 3))\n",
+        replacement="        grouped = xp.reshape(query, (rows, group, heads.kv, width))\n"
+        "        grouped = xp.permute_dims(grouped, (0, 2, 1, 3))\n",
         kind="gqa_head_mapping",
         source="https://github.com/EricLBuehler/candle-vllm/pull/52",
         expected_check="closed_form",

@@ -39,8 +39,9 @@ MUTANTS = (
         id="mirror-logical-stride",
         file=_FILE,
         text="extract_present_tokens(flat, physical, start, start + count)]",
-        replacement="extract_present_tokens(\n                    flat, Physical(heads=physical.heads, capacity=state.kv_len, "
-        "head_dim=physical.head_dim), start, start + count)]",
+        replacement="extract_present_tokens(\n                    "
+        "flat, Physical(heads=physical.heads, capacity=state.kv_len, head_dim=physical.head_dim), "
+        "start, start + count)]",
         kind="kv_layout_stride",
         expected_check="kv_pages",
         note="Reads out with the logical length as stride: right for the first head only.",
@@ -50,7 +51,8 @@ MUTANTS = (
         id="seed-logical-stride",
         file=_FILE,
         text=_SEED_WRITE,
-        replacement="write_present(flat, Physical(heads=physical.heads, capacity=n, head_dim=physical.head_dim), start, ",
+        replacement="write_present(\n                    "
+        "flat, Physical(heads=physical.heads, capacity=n, head_dim=physical.head_dim), start, ",
         kind="kv_layout_stride",
         expected_check="kv_seed",
         note="Seeds with the logical length as stride: right for the first head only.",

@@ -92,14 +92,4 @@ MUTANTS = (
         expected_check="reuse",
         note="The reply's last token was sampled but never fed, and is taken for held.",
     ),
-    Mutant(
-        id="full-hit-gives-up-two",
-        file=_FILE,
-        text="n = min(shared, current, wanted_from)",
-        replacement="n = min(shared, current, max(wanted_from - 1, 0))",
-        kind="full_hit_no_suffix",
-        source="https://github.com/ollama/ollama/pull/2186",
-        expected_check="efficiency",
-        note="A full hit gives up one position more than the row that is wanted.",
-    ),
 )

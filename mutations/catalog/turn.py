@@ -38,9 +38,9 @@ MUTANTS = (
     Mutant(
         id="full-hit-rounded-to-pages",
         file=_FILE,
-        text="        return plan_prefix_reuse(length, length, len(self._prompt) - 1, self._core.components)\n\n    def _claim",
-        replacement="        size = self._core.pool.page_size\n        length = length // size * size\n"
-        "        return plan_prefix_reuse(length, length, len(self._prompt) - 1, self._core.components)\n\n    def _claim",
+        text="        length = hit.length if hit is not None else 0\n",
+        replacement="        size = self._core.pool.page_size\n"
+        "        length = hit.length // size * size if hit is not None else 0\n",
         kind="full_hit_no_suffix",
         source="https://github.com/vllm-project/vllm/pull/11186",
         expected_check="efficiency",
@@ -68,14 +68,14 @@ MUTANTS = (
         note="Makes room first, and throws away the prefix that was about to be claimed.",
     ),
     Mutant(
-        id="mirror-before-admission-skipped",
+        id="full-hit-gives-up-two",
         file=_FILE,
-        text="            self._mirror(prefix.length)\n",
-        replacement="",
-        kind="false_miss",
-        source="https://github.com/sgl-project/sglang/pull/16521",
-        expected_check="kv_pages",
-        note="What the retained state holds beyond the paged hit is published only when the first step commits.",
+        text="plan_prefix_reuse(shared, current, len(self._prompt) - 1,",
+        replacement="plan_prefix_reuse(shared, current, max(len(self._prompt) - 2, 0),",
+        kind="full_hit_no_suffix",
+        source="https://github.com/ollama/ollama/pull/2186",
+        expected_check="efficiency",
+        note="A full hit gives up one position more than the row that is wanted.",
     ),
     Mutant(
         id="partial-page-not-published",

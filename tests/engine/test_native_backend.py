@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from engine.probe import Probe, no_probe
 from fixtures.closed_forms import load as load_closed_form
 
 ROOT = Path(fixtures.__file__).parent
+BUILT = ROOT.parent / "models"
 ZOO = sorted(path.name for path in (ROOT / "zoo").iterdir() if path.is_dir())
 SNAP = ["snap-decomposed", "snap-gqa-growing", "snap-gqa-shared", "snap-square"]
 NAN = float("nan")
@@ -29,9 +31,17 @@ NAN = float("nan")
 @cache
 def loaded(name: str, numerics: str = "invariant") -> tuple[ModelSpec, CompiledModel]:
     """Models are compiled once for all tests: a plan is immutable."""
-    folder = next(ROOT / kind / name for kind in ("zoo", "models") if (ROOT / kind / name).is_dir())
+    folders = (ROOT / "zoo" / name, ROOT / "models" / name, BUILT / name)
+    folder = next((folder for folder in folders if (folder / "model.onnx").exists()), None)
+    if folder is None:
+        pytest.fail(f"{BUILT / name} is not built; run `make models`")
     spec, graph = resolve(folder)
-    ports = {"past": spec.past, "present": spec.present, "logits": spec.logits, "geometry": spec.geometry}
+    ports: dict[str, Any] = {
+        "past": spec.past,
+        "present": spec.present,
+        "logits": spec.logits,
+        "geometry": spec.geometry,
+    }
     return spec, compile_model(graph, numerics=numerics, **ports)
 
 
@@ -297,3 +307,26 @@ def test_nothing_in_the_zoo_takes_the_slow_path() -> None:
         runner = Runner(name)
         runner.feed([1, 2, 3])
         assert runner.backend.fallbacks() == {}
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("name", ["smollm2-fused", "smollm2-decomposed"])
+def test_the_real_model_gives_the_expected_tokens(name: str) -> None:
+    """SmolLM2-135M in both dialects continues as transformers does."""
+    for case in json.loads((ROOT / "smollm2_expected.json").read_text())["cases"][:2]:
+        assert Runner(name).continue_greedily(list(case["prompt"]), len(case["tokens"])) == case["tokens"]
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("name", ["smollm2-fused", "smollm2-decomposed"])
+def test_no_chunking_of_the_real_model_changes_a_bit(name: str) -> None:
+    """Thirty layers deep: logits and cache of 80 positions are the same bytes for every chunking."""
+    ids = [int(t) for t in np.random.default_rng(0).integers(100, 40000, 80)]
+    whole = Runner(name)
+    logits = whole.feed(ids)
+    for split in ([1] * 3, [16, 49], [63], [64, 1]):
+        edges = [0, *np.cumsum(split), len(ids)]
+        parts = Runner(name, min_capacity=1)
+        fed = [parts.feed(ids[a:b]) for a, b in pairwise(edges)]
+        assert np.concatenate(fed).tobytes() == logits.tobytes()
+        assert parts.held() == whole.held()

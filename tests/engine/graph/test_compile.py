@@ -116,7 +116,7 @@ def test_unknown_numerics_and_ports_are_refused(write: Any) -> None:
 
 
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3),))
-PORTS = {"past": (("pk", "pv"),), "present": (("k", "v"),), "logits": "y", "geometry": GEOMETRY}
+PORTS: dict[str, Any] = {"past": (("pk", "pv"),), "present": (("k", "v"),), "logits": "y", "geometry": GEOMETRY}
 CACHE = (FLOAT, [1, 2, None, 3])
 
 

@@ -128,6 +128,20 @@ def test_constant_takes_every_dense_form(apply: Any) -> None:
     assert apply("Constant", attributes={"value_floats": (1.0, 2.0)}).dtype == np.float32
 
 
+@pytest.mark.parametrize("numerics", ["invariant", "fast"])
+def test_a_stored_matrix_may_be_stored_transposed(apply: Any, numerics: str) -> None:
+    """Gemm with a constant transposed weight is the product it says, integers exact."""
+    x, weight = GRID[0], GRID.reshape(6, 4)
+    out = apply("Gemm", x, weight, attributes={"transB": 1}, known=(1,), numerics=numerics)
+    np.testing.assert_array_equal(out, x @ weight.T)
+
+
+@pytest.mark.parametrize("op", ["Exp", "Cos", "Sigmoid", "Tanh"])
+def test_a_scalar_stays_a_scalar(apply: Any, op: str) -> None:
+    """Putting memory in order adds no axis."""
+    assert apply(op, scalar(0, np.float32)).shape == ()
+
+
 def test_square_rounds_once(apply: Any) -> None:
     """x ** 2 with a constant 2 is x * x, so no library's pow can round it differently on another layout."""
     x = np.asarray([[1.1, 2.3, -0.7]], dtype=np.float32)

@@ -1,0 +1,153 @@
+"""Loaded arms, the records of one healthy conversation, and subjects with a planted fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+
+import harness.runner
+from harness.observation import Observation, Pool
+from harness.record import TurnRecord
+from harness.runner import Arms, run_scenario
+from harness.scenario import Scenario, Settings, Turn
+from harness.subject import Capabilities, Instance, Subject
+from harness.verdict import CheckResult
+from harness.verify import open_arms
+
+MODELS = Path(__file__).parents[2] / "fixtures" / "models"
+
+Hook = Callable[..., Any]
+
+HEALTHY = Scenario(
+    settings=Settings(page_size=4, pages=64, chunk_size=7, min_capacity=8),
+    ops=(
+        Turn(name="cold", append=tuple(range(1, 11)), max_new_tokens=3),
+        Turn(name="retained", base="cold", append=(11, 12), max_new_tokens=4),
+        Turn(name="paged", session="other", base="retained", append=(13,), max_new_tokens=3),
+        Turn(name="empty", session="other", base="paged", append=(14, 15), max_new_tokens=0),
+    ),
+)
+"""A cold turn; one on retained state; one from pages on another session; one that only reads."""
+
+
+@pytest.fixture(scope="session")
+def arms() -> Iterator[Arms]:
+    """A healthy subject, ONNX Runtime backend, with all that judges it."""
+    opened = open_arms(MODELS / "snap-gqa-shared", "ort", threads=1)
+    yield opened
+    opened.subject.close()
+
+
+@pytest.fixture(scope="session")
+def stateless() -> Iterator[Arms]:
+    """The same on a model without state."""
+    opened = open_arms(MODELS / "snap-stateless", "ort", threads=1)
+    yield opened
+    opened.subject.close()
+
+
+@pytest.fixture(scope="session")
+def healthy() -> Scenario:
+    """The conversation of `records`."""
+    return HEALTHY
+
+
+@pytest.fixture(scope="session")
+def records(arms: Arms) -> Mapping[str, TurnRecord]:
+    """Each turn of `HEALTHY` on every arm, as the checks get it."""
+    kept: dict[str, TurnRecord] = {}
+
+    def keep(record: TurnRecord) -> CheckResult:
+        kept[record.name] = record
+        return CheckResult(compared=1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(harness.runner, "ALL", {"keep": keep})
+        run_scenario(arms, HEALTHY)
+    assert list(kept) == [op.name for op in HEALTHY.ops if isinstance(op, Turn)]
+    return kept
+
+
+@dataclass
+class FaultyInstance:
+    """An instance each call of which goes through the hook of its name, where there is one."""
+
+    real: Instance
+    hooks: Mapping[str, Hook]
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        method = getattr(self.real, name)
+        return self.hooks[name](method, *arguments) if name in self.hooks else method(*arguments)
+
+    def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        """See `Instance.turn`."""
+        seen: Observation = self._call("turn", op, prompt)
+        return seen
+
+    def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        """See `Instance.cold`."""
+        seen: Observation = self._call("cold", op, prompt)
+        return seen
+
+    def new_session(self, session: str) -> None:
+        """See `Instance.new_session`."""
+        self._call("new_session", session)
+
+    def rewind(self, session: str, n: int) -> bool:
+        """See `Instance.rewind`."""
+        return bool(self._call("rewind", session, n))
+
+    def pool(self) -> Pool | None:
+        """See `Instance.pool`."""
+        pool: Pool | None = self._call("pool")
+        return pool
+
+    def clear(self) -> None:
+        """See `Instance.clear`."""
+        self._call("clear")
+
+
+@dataclass
+class FaultySubject:
+    """A subject whose instances are `FaultyInstance`s."""
+
+    real: Subject
+    hooks: Mapping[str, Hook]
+    capabilities: Capabilities
+    name: str = "faulty"
+    model: Path = field(default=Path("faulty"))
+
+    def open(self, settings: Settings, *, poison: float | None) -> FaultyInstance:
+        """See `Subject.open`."""
+        return FaultyInstance(self.real.open(settings, poison=poison), self.hooks)
+
+    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        """See `Subject.bare`."""
+        return self.real.bare(feeds)
+
+    @property
+    def own_kernels(self) -> bool:
+        """See `Subject.own_kernels`."""
+        return self.real.own_kernels
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `Subject.describe`."""
+        return self.real.describe()
+
+    def close(self) -> None:
+        """The weights belong to the healthy subject."""
+
+
+@pytest.fixture
+def faulty(arms: Arms) -> Callable[..., Arms]:
+    """`faulty(turn=hook, ...) -> Arms`: hook(real method, *arguments) stands for the method of an instance."""
+
+    def build(of: Arms = arms, **hooks: Hook) -> Arms:
+        return replace(of, subject=FaultySubject(of.subject, hooks, of.subject.capabilities))
+
+    return build

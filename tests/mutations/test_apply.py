@@ -1,0 +1,76 @@
+"""Planting a fault: exactly once, or not at all."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from mutations.apply import StaleError, copy_tree, plant, replaced, repository
+from mutations.catalog import MUTANTS
+from mutations.mutant import Mutant
+
+
+def mutant(text: str, replacement: str = "new", file: str = "engine/part.py") -> Mutant:
+    return Mutant(
+        id="m",
+        file=file,
+        text=text,
+        replacement=replacement,
+        kind="false_miss",
+        expected_check="reuse",
+        note="A fault.",
+    )
+
+
+def test_the_text_is_replaced() -> None:
+    """The one occurrence becomes the replacement; nothing else changes."""
+    assert replaced(mutant("old"), "an old part") == "an new part"
+
+
+@pytest.mark.parametrize("content", ["nothing", "old and old"])
+def test_a_text_that_does_not_occur_exactly_once_is_stale(content: str) -> None:
+    """None or two occurrences: the message names the mutant, the file, the number found, and where to mend it."""
+    with pytest.raises(StaleError, match=r"m: its text occurs [02] times in engine/part\.py.*mutations/catalog"):
+        replaced(mutant("old"), content)
+
+
+def test_a_missing_file_is_stale(tmp_path: Path) -> None:
+    """A file that was renamed away makes its mutants stale, not errors."""
+    with pytest.raises(StaleError, match=r"engine/part\.py does not exist"):
+        plant(mutant("old"), tmp_path)
+
+
+def test_a_stale_mutant_leaves_the_copy_alone(tmp_path: Path) -> None:
+    """What could not be planted changed nothing."""
+    (tmp_path / "engine").mkdir()
+    path = tmp_path / "engine" / "part.py"
+    path.write_text("old old")
+    with pytest.raises(StaleError):
+        plant(mutant("old"), tmp_path)
+    assert path.read_text() == "old old"
+
+
+def test_a_copy_holds_sources_and_no_bytecode(tmp_path: Path) -> None:
+    """Packages and settings travel; caches, models and reports stay."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    for name in ("engine/a.py", "engine/__pycache__/a.cpython-311.pyc", "models/big.bin", "reports/old.md"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("x")
+    (source / "pyproject.toml").write_text("x")
+    copy_tree(source, target)
+    assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()) == [
+        "engine/a.py",
+        "pyproject.toml",
+    ]
+
+
+@pytest.mark.source_scan
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
+def test_every_mutant_applies_and_parses(mutant: Mutant) -> None:
+    """Each text of the catalogue occurs exactly once today, and what it becomes is still Python."""
+    content = (repository() / mutant.file).read_text(encoding="utf-8")
+    changed = replaced(mutant, content)
+    assert changed != content
+    ast.parse(changed)
