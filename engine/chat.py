@@ -35,7 +35,9 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], *, generation_prompt: bool = True) -> str:
         """The conversation as the model was taught to see it. ModelError when the template refuses the messages."""
-        special = {name: _token(self._config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+        special = {
+            name: _token(self._config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")
+        }
         try:
             return self._template.render(
                 messages=list(messages), add_generation_prompt=generation_prompt, tools=None, documents=None, **special

@@ -1,8 +1,8 @@
 """The facade: load a model, generate cold or warm, keep sessions, show what is inside.
 
-    with Engine.load("models/smollm2", backend="native") as engine:
-        session = engine.session()
-        reply = session.generate(prompt_ids, SamplingParams(max_new_tokens=32))
+with Engine.load("models/smollm2", backend="native") as engine:
+    session = engine.session()
+    reply = session.generate(prompt_ids, SamplingParams(max_new_tokens=32))
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class Engine:
         try:
             chosen = EngineOptions(**options)
         except TypeError as error:
-            raise UsageError(f"Engine.load: {error}; options are {sorted(EngineOptions.__dataclass_fields__)}") from error
+            raise UsageError(
+                f"Engine.load: {error}; options are {sorted(EngineOptions.__dataclass_fields__)}"
+            ) from error
         spec, graph = resolve(Path(path))
         content = file_digest([spec.graph_path, *graph.external_files()])
         return cls(spec, _weights(spec, graph, chosen), content, chosen)
@@ -228,7 +230,9 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _checked(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
@@ -264,7 +268,7 @@ def _components(spec: ModelSpec) -> Sequence[Component]:
 
 def _weights(spec: ModelSpec, graph: GraphModel, options: EngineOptions) -> Any:
     """The immutable part of a backend. Each runtime is imported only when it is asked for."""
-    ports = {"past": spec.past, "present": spec.present, "logits": spec.logits}
+    ports: dict[str, Any] = {"past": spec.past, "present": spec.present, "logits": spec.logits}
     if options.backend == "native":
         from .backends.native import compile_model
 

@@ -83,7 +83,9 @@ def _spec(directory: Path, graph: GraphModel, config: dict[str, Any], declared_b
     declared = _get(config, "model", "decoder", "inputs") or {}
     past = _pairs(declared, inputs, ("past_key_names", "past_value_names"), "past_key_values.%d.")
     present = _pairs(
-        _get(config, "model", "decoder", "outputs") or {}, outputs, ("present_key_names", "present_value_names"),
+        _get(config, "model", "decoder", "outputs") or {},
+        outputs,
+        ("present_key_names", "present_value_names"),
         "present.%d.",
     )
     if len(past) != len(present):
@@ -147,7 +149,11 @@ def _layer(key: Port, value: Port, config: dict[str, Any], graph: GraphModel, in
 
 
 def _extent(
-    dim: int | str | None, config: dict[str, Any], names: tuple[str, ...], port: str, graph: GraphModel,
+    dim: int | str | None,
+    config: dict[str, Any],
+    names: tuple[str, ...],
+    port: str,
+    graph: GraphModel,
     inferred: list[str],
 ) -> int:
     if isinstance(dim, int):

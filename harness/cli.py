@@ -36,10 +36,14 @@ class Backends(StrEnum):
         return ("native", "ort") if self is Backends.both else (self.value,)
 
 
-Model = Annotated[list[Path] | None, typer.Argument(help="Model directories or .onnx files; built-in fixtures if none.")]
+Model = Annotated[
+    list[Path] | None, typer.Argument(help="Model directories or .onnx files; built-in fixtures if none.")
+]
 Backend = Annotated[Backends, typer.Option("--backend", help="Backend of the engine to judge.")]
 Device = Annotated[str, typer.Option(help="Device the engine runs on.")]
-Numerics = Annotated[str, typer.Option(help="invariant: bits do not depend on the schedule; fast: free shapes (native).")]
+Numerics = Annotated[
+    str, typer.Option(help="invariant: bits do not depend on the schedule; fast: free shapes (native).")
+]
 Threads = Annotated[int, typer.Option(help="ONNX Runtime's threads.", min=1)]
 Report = Annotated[Path, typer.Option("--report", help="Where run folders go.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")]
@@ -83,8 +87,12 @@ def verify(
 @app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="A case file.")],
-    model: Annotated[Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")] = None,
-    backend: Annotated[str | None, typer.Option("--backend", help="native or ort; the one in the file unless told.")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="native or ort; the one in the file unless told.")
+    ] = None,
     numerics: Numerics = "invariant",
     threads: Threads = 2,
     report: Report = Path("reports"),
@@ -130,7 +138,9 @@ def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level) -
     if as_json:
         typer.echo(json.dumps(data, indent=1))
     else:
-        console.print(f"{verdict.shown} at level {data['level']}: {folder / 'report.md'}", highlight=False, soft_wrap=True)
+        console.print(
+            f"{verdict.shown} at level {data['level']}: {folder / 'report.md'}", highlight=False, soft_wrap=True
+        )
         for file in data["cases"][:1]:
             console.print(f"shown again by: warmcold replay {file}", highlight=False, soft_wrap=True)
     if low:

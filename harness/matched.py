@@ -90,10 +90,12 @@ class BareLoop:
         ):
             if name in self.ports.dtypes:
                 feeds[name] = np.array([values], dtype=self.ports.dtypes[name])
-        for (key_in, value_in, _, _), (keys, values) in zip(self.ports.layers, past, strict=True):
-            feeds[key_in], feeds[value_in] = keys[None], values[None]
+        for names, pair in zip(self.ports.layers, past, strict=True):
+            feeds[names[0]], feeds[names[1]] = pair[0][None], pair[1][None]
         outputs = self._run(feeds)
-        present = tuple((_rows(outputs[key], total), _rows(outputs[value], total)) for _, _, key, value in self.ports.layers)
+        present = tuple(
+            (_rows(outputs[key], total), _rows(outputs[value], total)) for _, _, key, value in self.ports.layers
+        )
         return np.array(outputs[self.ports.logits][0], dtype=np.float32), present
 
     def recompute(self, tokens: Sequence[int], schedule: Sequence[int] | None = None) -> NDArray[np.float32]:

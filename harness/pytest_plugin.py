@@ -76,7 +76,9 @@ class Ledger:
         for leg in LEGS:
             terminalreporter.line(self._line(leg))
         if self.missing:
-            terminalreporter.line(f"FAILED: required and not run (or nothing passed): {', '.join(self.missing)}", red=True)
+            terminalreporter.line(
+                f"FAILED: required and not run (or nothing passed): {', '.join(self.missing)}", red=True
+            )
 
     def _line(self, leg: str) -> str:
         seen = self.legs.get(leg)

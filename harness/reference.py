@@ -47,9 +47,7 @@ class Twin:
     published: set[PageKey] = field(default_factory=set)
     sessions: dict[str, _Held] = field(default_factory=dict)
 
-    def predict(
-        self, session: str, prompt: Tokens, salt: str | None, *, decline_rewind: bool = False
-    ) -> Prediction:
+    def predict(self, session: str, prompt: Tokens, salt: str | None, *, decline_rewind: bool = False) -> Prediction:
         """What the next turn of `session` must reuse, and why not more. Changes nothing."""
         if not self.stateful:
             return self._prediction(prompt, 0, "none", "stateless", "no_kv", 0, 0)
@@ -66,9 +64,7 @@ class Twin:
             return self._prediction(prompt, 0, "none", kept_reason, gate, hit, cut, declined=True)
         return self._prediction(prompt, kept, "retained" if kept else "none", kept_reason, gate, hit, cut)
 
-    def finish(
-        self, session: str, prompt: Tokens, tokens: Tokens, salt: str | None, was: Prediction
-    ) -> set[PageKey]:
+    def finish(self, session: str, prompt: Tokens, tokens: Tokens, salt: str | None, was: Prediction) -> set[PageKey]:
         """Record a finished turn; returns the prefixes that may now be published (all of them, without pressure)."""
         if not self.stateful:
             return set()

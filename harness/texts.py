@@ -36,7 +36,9 @@ def encoder(directory: Path) -> Callable[[str], Sequence[int]]:
 
     def encode(text: str) -> Sequence[int]:
         if not file.is_file():
-            raise ScenarioError(f"{directory}: has no tokenizer.json, so a prompt cannot be given as text; give token ids")
+            raise ScenarioError(
+                f"{directory}: has no tokenizer.json, so a prompt cannot be given as text; give token ids"
+            )
         from tokenizers import Tokenizer
 
         ids: Sequence[int] = Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids

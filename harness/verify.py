@@ -44,9 +44,7 @@ class Request:
         return f"{self.backend}-{self.device}"
 
 
-def open_arms(
-    model: Path, backend: str, *, device: str = "cpu", numerics: str = "invariant", threads: int = 2
-) -> Arms:
+def open_arms(model: Path, backend: str, *, device: str = "cpu", numerics: str = "invariant", threads: int = 2) -> Arms:
     """Load a model into a subject and into everything that judges it. Raises what loading raises."""
     subject = EngineSubject(model, backend=backend, device=device, numerics=numerics, threads=threads)
     return Arms(

@@ -1,7 +1,7 @@
 """The native backend: runs a compiled plan on NumPy or CuPy arrays, with the cache in its own buffers.
 
 `CompiledModel` holds the weights and may be shared; `NativeBackend` adds what one engine chooses (capacity, poison,
-probe); `NativeState` is one conversation.
+probe); `BufferState` is one conversation.
 """
 
 from __future__ import annotations
@@ -13,61 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Device
 from ..errors import BackendError, UsageError, WarmcoldError
 from ..graph.compile import compile_model
 from ..graph.plan import CompiledModel
 from ..kv.buffers import KvBuffers, KvSlot
-from ..kv.layout import LayerKv, Part, Physical
+from ..kv.layout import LayerKv, Part
 from ..probe import Probe, no_probe
-from .base import BackendState, Feeds, Fill
+from .base import BackendState, Feeds
+from .buffered import BufferState
 
-__all__ = ["NativeBackend", "NativeState", "compile_model"]
+__all__ = ["NativeBackend", "compile_model"]
 
 _TOKEN_PORTS = ("input_ids", "inputs_embeds")
-
-
-class NativeState:
-    """The cache of one conversation: `BackendState` over `KvBuffers`. A rewind moves a length and no byte."""
-
-    def __init__(self, buffers: KvBuffers, device: Device, probe: Probe) -> None:
-        self.buffers = buffers
-        self.device = device
-        self._probe = probe
-
-    @property
-    def kv_len(self) -> int:
-        return self.buffers.current_kv_len()
-
-    @property
-    def has_state(self) -> bool:
-        return bool(self.buffers.geometry.layers)
-
-    def rewind_to(self, n: int) -> bool:
-        held = self.kv_len
-        if n == held:
-            return True
-        if n > held or self._probe("rewind", {"from": held, "to": n}) is False:
-            return False
-        self.buffers.rewind_kv(n)
-        return True
-
-    def reset(self) -> None:
-        self.buffers.rewind_kv(0)
-
-    def load(self, n: int, fill: Fill) -> None:
-        self.reset()
-        self.buffers.reserve(n)
-        for layer in range(len(self.buffers.geometry.layers)):
-            for part in Part:
-                fill(layer, part, *self.buffers.present(layer, part))
-        self.buffers.advance(n)
-
-    def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
-        return self.buffers.present(layer, part)
-
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
-        return self.device.to_host(self.buffers.array(layer, part))
 
 
 class NativeBackend:
@@ -100,11 +57,11 @@ class NativeBackend:
 
     def new_state(self) -> BackendState:
         buffers = self._buffers(self._min_capacity, self._max_context, self._probe)
-        return NativeState(buffers, self.compiled.device, self._probe)
+        return BufferState(buffers, self.compiled.device, self._probe)
 
     def run(self, state: BackendState, feeds: Feeds, *, last_only: bool = False) -> NDArray[np.float32]:
         """As `Backend.run`; with `last_only` the logits may be `[1, 1, V]`, the last row alone, if the graph allows."""
-        assert isinstance(state, NativeState)
+        assert isinstance(state, BufferState)
         rows = feeds[self._rows_port].shape[1]
         try:
             self._probe("feed", {"feeds": feeds})

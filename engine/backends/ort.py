@@ -23,6 +23,7 @@ from ..kv.buffers import KvBuffers
 from ..kv.layout import KvGeometry, Part, Physical, storage_dtype
 from ..probe import Probe, no_probe
 from .base import BackendState, Feeds, Fill
+from .buffered import BufferState
 
 PortPairs = tuple[tuple[str, str], ...]
 
@@ -103,18 +104,18 @@ class OrtBackend:
             poison=self._poison,
             probe=self._probe,
         )
-        return OrtSharedState(buffers, self._probe)
+        return BufferState(buffers, HOST, self._probe)
 
     def run(self, state: BackendState, feeds: Feeds) -> NDArray[np.float32]:
         """See `Backend.run`."""
         self._probe("feed", {"feeds": feeds})
         try:
-            if isinstance(state, OrtSharedState):
+            if isinstance(state, BufferState):
                 return self._run_shared(state, feeds)
             assert isinstance(state, OrtGrowingState)
             return self._run_growing(state, feeds)
         except Exception as error:  # whatever the runtime or a probe raises, the state is poisoned
-            raise BackendError(f"ONNX Runtime failed on {_shapes(feeds)} over {state.kv_len} positions") from error
+            raise BackendError(f"failed on {_shapes(feeds)} over {state.kv_len} positions: {error}") from error
 
     def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
         """See `Backend.bare`."""
@@ -128,7 +129,7 @@ class OrtBackend:
     def close(self) -> None:
         """See `Backend.close`. The session goes with its last engine."""
 
-    def _run_shared(self, state: OrtSharedState, feeds: Feeds) -> NDArray[np.float32]:
+    def _run_shared(self, state: BufferState, feeds: Feeds) -> NDArray[np.float32]:
         rows = _rows(feeds)
         state.buffers.reserve(state.kv_len + rows)
         binding = self._model.session.io_binding()
@@ -144,7 +145,7 @@ class OrtBackend:
         self._model.session.run_with_iobinding(binding)
         logits = binding.copy_outputs_to_cpu()[-1]
         state.buffers.advance(rows)
-        return logits.astype(np.float32)
+        return np.asarray(logits, dtype=np.float32)
 
     def _run_growing(self, state: OrtGrowingState, feeds: Feeds) -> NDArray[np.float32]:
         inputs = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for name, array in feeds.items()}
@@ -155,50 +156,6 @@ class OrtBackend:
         values = self._model.session.run_with_ort_values(wanted, inputs)
         state.replace(values[1:], _rows(feeds))
         return np.array(values[0].numpy(), dtype=np.float32)
-
-
-class OrtSharedState:
-    """The reuse seam over buffers that ONNX Runtime appends to in place: a rewind moves a length."""
-
-    has_state = True
-    device = HOST
-
-    def __init__(self, buffers: KvBuffers, probe: Probe = no_probe) -> None:
-        self.buffers = buffers
-        self._probe = probe
-
-    @property
-    def kv_len(self) -> int:
-        """See `BackendState.kv_len`."""
-        return self.buffers.current_kv_len()
-
-    def rewind_to(self, n: int) -> bool:
-        """See `BackendState.rewind_to`."""
-        if n > self.kv_len or self._probe("rewind", {"from": self.kv_len, "to": n}) is False:
-            return False
-        self.buffers.rewind_kv(n)
-        return True
-
-    def reset(self) -> None:
-        """See `BackendState.reset`."""
-        self.buffers.rewind_kv(0)
-
-    def load(self, n: int, fill: Fill) -> None:
-        """See `BackendState.load`."""
-        self.reset()
-        self.buffers.reserve(n)
-        for layer in range(len(self.buffers.geometry.layers)):
-            for part in Part:
-                fill(layer, part, *self.buffers.present(layer, part))
-        self.buffers.advance(n)
-
-    def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
-        """See `BackendState.present`."""
-        return self.buffers.present(layer, part)
-
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
-        """The array `[1, H, capacity, D]` itself, for an observer."""
-        return np.asarray(self.buffers.array(layer, part))
 
 
 class OrtGrowingState:
@@ -235,17 +192,16 @@ class OrtGrowingState:
 
     def truncate_past(self, n: int) -> None:
         """Cut every past tensor to its first `n` positions."""
-        self._pairs = [
-            (_owned(key.numpy()[:, :, :n]), _owned(value.numpy()[:, :, :n])) for key, value in self.pairs()
-        ]
+        self._pairs = [(_owned(key.numpy()[:, :, :n]), _owned(value.numpy()[:, :, :n])) for key, value in self.pairs()]
         self._length = n
 
     def rewind_to(self, n: int) -> bool:
         """See `BackendState.rewind_to`."""
+        if n == self._length:
+            return True
         if n > self._length or self._probe("rewind", {"from": self._length, "to": n}) is False:
             return False
-        if n < self._length:
-            self.truncate_past(n)
+        self.truncate_past(n)
         return True
 
     def reset(self) -> None:

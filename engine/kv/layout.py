@@ -99,7 +99,8 @@ def write_present(flat: Any, physical: Physical, start: int, rows: NDArray[Any])
 
 def storage_dtype(name: str) -> np.dtype[Any]:
     """The numpy dtype in which KV of the declared dtype `name` is stored. KeyError for a dtype we cannot page."""
-    return _DTYPES[name]
+    dtype: np.dtype[Any] = _DTYPES[name]
+    return dtype
 
 
 def widen(rows: NDArray[Any]) -> FloatRows:

@@ -55,8 +55,8 @@ class PageTable:
             self._cache.evict(short)
         if hit is not None and n:
             self._pages = hit.pages()[: -(-n // self._pool.page_size)]
-            for page in self._pages:
-                self._pool.retain(page)
+            for held in self._pages:
+                self._pool.retain(held)
             self._adopt(self._ancestor(hit, n))
         self._reserved = [page for _ in range(need) if (page := self._pool.take()) is not None]
         self.length = n
@@ -90,8 +90,8 @@ class PageTable:
 
     def release(self) -> None:
         """Give up every page held and the pin. Idempotent."""
-        for page in self._pages + self._reserved:
-            self._pool.release(page)
+        for held in self._pages + self._reserved:
+            self._pool.release(held)
         self._pages, self._reserved = [], []
         self._adopt(None)
 
@@ -142,5 +142,7 @@ class PageTable:
         for layer in range(len(self._pool.geometry.layers)):
             for part in Part:
                 flat, physical = state.present(layer, part)
-                rows = [state.device.to_host(row) for row in extract_present_tokens(flat, physical, start, start + count)]
+                rows = [
+                    state.device.to_host(row) for row in extract_present_tokens(flat, physical, start, start + count)
+                ]
                 append_token_kv(self._pool.rows(page, layer, part), at, rows)

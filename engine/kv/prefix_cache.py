@@ -159,7 +159,8 @@ class PagedPrefixCache:
     def check_invariants(self) -> None:
         """Assert the tree's own laws: full inner pages, children behind their parent, pins not negative."""
         for _, node in self.nodes():
-            assert node.parent is not None and node.length == node.parent.length + len(node.tokens)
+            assert node.parent is not None
+            assert node.length == node.parent.length + len(node.tokens)
             assert node.parent.children[node.tokens] is node
             assert node.pins >= 0
             assert not node.children or len(node.tokens) == self._pool.page_size, "an inner page is not full"
@@ -170,7 +171,8 @@ class PagedPrefixCache:
         node.used = self._clock
 
     def _drop(self, identity: Identity, node: Node) -> int:
-        assert node.parent is not None and node.page is not None
+        assert node.parent is not None
+        assert node.page is not None
         del node.parent.children[node.tokens]
         node.parent.used = max(node.parent.used, node.used)
         if node.parent.page is None and not node.parent.children:

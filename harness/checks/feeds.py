@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
+from numpy.typing import NDArray
 
 from ..compare import elided, first_token_difference
 from ..record import TurnRecord, add
@@ -46,5 +48,5 @@ def _same(result: CheckResult, record: TurnRecord, name: str, step: int, left: l
             left=elided(left, at), right=elided(right, at))  # fmt: skip
 
 
-def _ints(array: np.ndarray) -> list[int]:  # type: ignore[type-arg]  # any integer dtype
+def _ints(array: NDArray[Any]) -> list[int]:
     return [int(value) for value in array.reshape(-1)]

@@ -17,7 +17,9 @@ def kv_end(record: TurnRecord) -> CheckResult:
         return CheckResult(not_observable="the subject does not show its KV")
     result = CheckResult()
     if record.warm.reused == record.plan.reused and record.warm.tokens == record.matched.tokens:
-        compare_kv(result, record, record.warm.end, record.matched.end, check="kv_end", arm="matched", phase="end of turn")
+        compare_kv(
+            result, record, record.warm.end, record.matched.end, check="kv_end", arm="matched", phase="end of turn"
+        )
     else:
         result.not_applicable = "another count was reused or other tokens were fed; see reuse, efficiency and tokens"
     return result

@@ -20,7 +20,9 @@ def kv_seed(record: TurnRecord) -> CheckResult:
     if not record.warm.reused:
         return CheckResult(not_applicable="nothing was reused")
     if record.warm.reused == record.plan.reused:
-        compare_kv(result, record, record.warm.seeded, record.matched.seeded, check="kv_seed", arm="matched", phase="seed")
+        compare_kv(
+            result, record, record.warm.seeded, record.matched.seeded, check="kv_seed", arm="matched", phase="seed"
+        )
     else:
         result.not_applicable = "another count was reused; see reuse and efficiency"
     return result

@@ -47,7 +47,9 @@ class RunFolder:
             "leg": event.leg,
             "findings": [finding.to_json() for finding in event.result.findings],
         }
-        file.write_text(json.dumps({**event.result.scenario.to_json(), "found": found}, indent=1) + "\n", encoding="utf-8")
+        file.write_text(
+            json.dumps({**event.result.scenario.to_json(), "found": found}, indent=1) + "\n", encoding="utf-8"
+        )
         return file
 
 

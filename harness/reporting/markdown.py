@@ -59,7 +59,16 @@ def _difference(legs: Sequence[LegFinished], case_files: Sequence[str]) -> list[
     if first is None:
         return []
     leg, origin, finding = first
-    lines = ["## First difference", "", f"{leg.leg} on {leg.model}, conversation: {origin}.", "", "```", str(finding), "```", ""]
+    lines = [
+        "## First difference",
+        "",
+        f"{leg.leg} on {leg.model}, conversation: {origin}.",
+        "",
+        "```",
+        str(finding),
+        "```",
+        "",
+    ]
     if case_files:
         lines += [f"Shown again by `warmcold replay {case_files[0]}`.", ""]
     return lines

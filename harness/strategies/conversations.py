@@ -116,7 +116,9 @@ class _Maker:
         base = self.pick()
         others = [name for name in SESSIONS if name != self.last.turn.session]
         more = self.draw(st.integers(1, 3))
-        self.emit(base, base.context, self.tokens(more), session=self.draw(st.sampled_from(others)), salt=base.turn.salt)
+        self.emit(
+            base, base.context, self.tokens(more), session=self.draw(st.sampled_from(others)), salt=base.turn.salt
+        )
 
 
 def _extend(maker: _Maker) -> None:
@@ -186,7 +188,9 @@ def _rewind(maker: _Maker) -> None:
 def _declined(maker: _Maker) -> None:
     base = maker.last
     keep = maker.draw(st.integers(0, base.context - 1))
-    maker.emit(base, keep, maker.tokens(2), keep=keep, session=base.turn.session, salt=base.turn.salt, decline_rewind=True)
+    maker.emit(
+        base, keep, maker.tokens(2), keep=keep, session=base.turn.session, salt=base.turn.salt, decline_rewind=True
+    )
 
 
 def _other_tenant(maker: _Maker) -> None:
@@ -211,4 +215,6 @@ KINDS: dict[str, Callable[[_Maker], None]] = {
     "declined": _declined,
     "other_tenant": _other_tenant,
 }
-INTERESTING = frozenset({"diverge", "strict_prefix", "delete_middle", "rewind", "declined", "unrelated", "other_tenant"})
+INTERESTING = frozenset(
+    {"diverge", "strict_prefix", "delete_middle", "rewind", "declined", "unrelated", "other_tenant"}
+)

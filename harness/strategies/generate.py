@@ -11,7 +11,9 @@ from .conversations import conversations
 from .profile import Profile
 
 
-def for_each(profile: Profile, *, count: int, seed_value: int, play: Callable[[Scenario], bool], turns: int = 7) -> None:
+def for_each(
+    profile: Profile, *, count: int, seed_value: int, play: Callable[[Scenario], bool], turns: int = 7
+) -> None:
     """Call `play` with up to `count` drawn scenarios, until it returns False."""
     going = True
 

@@ -24,7 +24,9 @@ from ..verdict import Level
 class EngineSubject:
     """One loaded model on one backend of the engine."""
 
-    def __init__(self, model: Path, *, backend: str, device: str = "cpu", numerics: str = "invariant", threads: int = 2):
+    def __init__(
+        self, model: Path, *, backend: str, device: str = "cpu", numerics: str = "invariant", threads: int = 2
+    ):
         self.name = f"{backend}-{device}"
         self.model = model
         self.own_kernels = backend != "ort"

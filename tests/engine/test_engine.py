@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -223,19 +224,20 @@ def test_a_failure_inside_a_turn_is_not_remembered(engine: Engine, point: str, n
     first = session.generate(PROMPT, params(2))
     armed = True
     prompt = (*PROMPT, *first.tokens, 3, 1, 4, 1, 5)
-    reply = None
-    try:
-        reply = session.generate(prompt, params(4))
-    except BackendError as error:
-        assert "planted" in f"{error} {error.__cause__}"
+    with pytest.raises(BackendError, match="planted") if _reaches(point, nth) else nullcontext():
+        session.generate(prompt, params(4))
     armed = False
     probed.check_invariants()
-    assert reply is None or reply.tokens == answer(prompt, 4)
     assert session.generate(prompt, params(4)).tokens == answer(prompt, 4)
     assert probed.session().generate(prompt, params(4)).tokens == answer(prompt, 4)
     probed.check_invariants()
     probed.cache.clear()
     assert probed.pool.free == probed.pool.total
+
+
+def _reaches(point: str, nth: int) -> bool:
+    """A turn is seeded once; the other points come at least four times."""
+    return point != "seeded" or nth == 1
 
 
 @pytest.mark.parametrize("pages", [0, 1, 2, 3, 5])

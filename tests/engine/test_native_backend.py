@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import fixtures
-from engine.backends.native import NativeBackend, NativeState, compile_model
+from engine.backends.buffered import BufferState
+from engine.backends.native import NativeBackend, compile_model
 from engine.errors import BackendError, UsageError
 from engine.graph.plan import CompiledModel
 from engine.kv.layout import Part
@@ -56,7 +57,7 @@ class Runner:
             compiled, min_capacity=min_capacity, max_context=self.spec.context_length, poison=NAN, probe=probe
         )
         state = self.backend.new_state()
-        assert isinstance(state, NativeState)
+        assert isinstance(state, BufferState)
         self.state = state
 
     def feeds(self, ids: Sequence[int], start: int) -> dict[str, Any]:

@@ -64,9 +64,7 @@ components = st.lists(
 
 
 @given(lengths, lengths, lengths, components)
-def test_the_cut_is_the_greatest_admissible_one(
-    shared: int, current: int, wanted: int, parts: list[Component]
-) -> None:
+def test_the_cut_is_the_greatest_admissible_one(shared: int, current: int, wanted: int, parts: list[Component]) -> None:
     """n* is admissible, within every bound, and every m between it and the bound is inadmissible."""
     n = plan_prefix_reuse(shared, current, wanted, parts).n
     bound = min(shared, current, wanted)

@@ -27,7 +27,7 @@ def test_text_survives_the_way_there_and_back() -> None:
 
 def test_a_missing_or_broken_tokenizer_says_what_to_do(tmp_path: Path) -> None:
     """ModelError with the path."""
-    with pytest.raises(ModelError, match="no tokenizer.json; give token ids"):
+    with pytest.raises(ModelError, match=r"no tokenizer\.json; give token ids"):
         TextTokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match="refuses it"):

@@ -11,7 +11,8 @@ import pytest
 
 import fixtures
 from engine.arrays import HOST, Device
-from engine.backends.native import NativeBackend, NativeState, compile_model
+from engine.backends.buffered import BufferState
+from engine.backends.native import NativeBackend, compile_model
 from engine.errors import ModelError
 from engine.graph.load import load_graph
 from engine.kv.layout import KvGeometry, Part
@@ -29,7 +30,7 @@ def run(name: str, device: Device, split: int) -> tuple[Any, Any]:
     compiled = compile_model(graph, geometry=spec.geometry, device=device, **ports)
     backend = NativeBackend(compiled, min_capacity=4, max_context=64)
     state = backend.new_state()
-    assert isinstance(state, NativeState)
+    assert isinstance(state, BufferState)
     steps = ((0, split), (split, len(IDS)))
     logits = np.concatenate([backend.run(state, feeds(spec, *step))[0] for step in steps])
     return logits, [state.physical(layer, part) for layer in range(len(spec.past)) for part in Part]

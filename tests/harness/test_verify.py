@@ -1,0 +1,188 @@
+"""A whole leg: what it plays, when it stops, what it concludes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness.runner
+from harness.checks import ALL
+from harness.events import Event, LegFinished, LegStarted, ScenarioPlayed
+from harness.observation import Observation
+from harness.record import TurnRecord
+from harness.reporting.files import RunFolder
+from harness.runner import Arms
+from harness.scenario import Scenario, Turn, load
+from harness.subject import SubjectError
+from harness.verdict import CheckResult, Level, Verdict
+from harness.verify import Request, open_arms, verify
+
+Faulty = Callable[..., Arms]
+MODELS = Path(__file__).parents[2] / "fixtures" / "models"
+ALONE = Scenario(ops=(Turn(name="t0", append=(1, 2, 3)),))
+
+
+def request(**fields: Any) -> Request:
+    """A request for the fixture of `arms`; nothing generated unless told."""
+    fields.setdefault("examples", 0)
+    return Request(model=MODELS / "snap-gqa-shared", backend="ort", **fields)
+
+
+def judge(arms: Arms, **fields: Any) -> tuple[LegFinished, list[Event]]:
+    """The leg, and the events on the way."""
+    events: list[Event] = []
+    return verify(request(**fields), events.append, arms), events
+
+
+def wrong_token(real: Callable[..., Observation], op: Turn, prompt: Sequence[int]) -> Observation:
+    """The last token of every warm turn is another one."""
+    seen = real(op, prompt)
+    return replace(seen, tokens=(*seen.tokens[:-1], (seen.tokens[-1] + 1) % 61)) if seen.tokens else seen
+
+
+def test_a_healthy_leg_passes(arms: Arms, healthy: Scenario) -> None:
+    """Cases first, then generated conversations; every number is the sum over them."""
+    leg, events = judge(arms, cases=[("mine", healthy)], examples=3)
+    assert (leg.verdict, leg.level, leg.why, leg.findings) == (Verdict.PASS, Level.L4, None, ())
+    assert (leg.leg, leg.scenarios) == ("ort-cpu", 4)
+    played = [event for event in events if isinstance(event, ScenarioPlayed)]
+    assert [event.origin for event in played] == ["mine", *["generated"] * 3]
+    assert [event.number for event in played] == [1, 2, 3, 4]
+    assert leg.turns == sum(event.result.turns for event in played)
+    assert leg.reused_turns == sum(event.result.reused_turns for event in played)
+    assert leg.reused_share is not None
+    assert 0 < leg.reused_share < 1
+
+
+def test_events_come_in_order(arms: Arms, healthy: Scenario) -> None:
+    """Started, each conversation, finished; the start says how many are planned."""
+    leg, events = judge(arms, cases=[("mine", healthy)], examples=2)
+    kinds = [type(event) for event in events]
+    assert kinds == [LegStarted, ScenarioPlayed, ScenarioPlayed, ScenarioPlayed, LegFinished]
+    assert isinstance(events[0], LegStarted)
+    assert events[0].planned == 3
+    assert events[-1] is leg
+
+
+def test_nothing_reused_is_unknown(arms: Arms) -> None:
+    """On a model with state a run without a warm turn has not looked at reuse at all."""
+    leg, _ = judge(arms, cases=[("alone", ALONE)])
+    assert leg.verdict is Verdict.UNKNOWN
+    assert leg.why == "no turn that reused anything was compared"
+
+
+def test_nothing_played_is_not_a_pass(arms: Arms) -> None:
+    """No conversation at all."""
+    leg, _ = judge(arms)
+    assert leg.verdict.shown == "UNKNOWN"
+    assert leg.verdict.exit_code == 3
+
+
+def test_a_stateless_model_passes_without_reuse(stateless: Arms) -> None:
+    """There is nothing to reuse."""
+    leg, _ = judge(stateless, cases=[("alone", ALONE)])
+    assert (leg.verdict, leg.reused_turns, leg.reused_share) == (Verdict.PASS, 0, None)
+
+
+def test_a_blind_check_is_unknown(arms: Arms, healthy: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that applies and compared nothing is named."""
+
+    def blind(record: TurnRecord) -> CheckResult:
+        return CheckResult()
+
+    monkeypatch.setattr(harness.runner, "ALL", {**ALL, "blind": blind})
+    leg, _ = judge(arms, cases=[("mine", healthy)])
+    assert leg.verdict is Verdict.UNKNOWN
+    assert leg.why == "these checks apply but compared nothing: blind"
+
+
+def test_a_failing_leg_stops(faulty: Faulty, healthy: Scenario) -> None:
+    """At its first failure, with origin and finding."""
+    leg, _ = judge(faulty(turn=wrong_token), cases=[("mine", healthy), ("again", healthy)], examples=5)
+    assert (leg.verdict, leg.scenarios, leg.turns) == (Verdict.FAIL, 1, 1)
+    assert {origin for origin, _ in leg.findings} == {"mine"}
+    assert "tokens" in {finding.check for _, finding in leg.findings}
+
+
+def test_keep_going(faulty: Faulty, healthy: Scenario) -> None:
+    """Past failures, when asked."""
+    leg, _ = judge(faulty(turn=wrong_token), cases=[("mine", healthy), ("again", healthy)], keep_going=True)
+    assert (leg.verdict, leg.scenarios) == (Verdict.FAIL, 2)
+
+
+def test_time_bounds_the_leg(arms: Arms, healthy: Scenario) -> None:
+    """The first conversation is always played; after the time none is begun."""
+    leg, _ = judge(arms, cases=[("mine", healthy)] * 5, seconds=0.0)
+    assert (leg.verdict, leg.scenarios) == (Verdict.PASS, 1)
+
+
+def test_the_level_is_what_was_shown(arms: Arms, healthy: Scenario, faulty: Faulty) -> None:
+    """A subject that declares less is judged at less."""
+    subject = arms.subject
+    modest = faulty(pool=lambda real: None)
+    assert modest.subject is not subject
+    modest.subject.capabilities = replace(subject.capabilities, level=Level.L1)
+    leg, _ = judge(modest, cases=[("mine", healthy)])
+    assert (leg.verdict, leg.level) == (Verdict.PASS, Level.L1)
+
+
+def test_a_level_is_not_taken_on_trust(faulty: Faulty, healthy: Scenario) -> None:
+    """What the subject never showed lowers the printed level, whatever it declares: no KV, so below L3."""
+
+    def secretive(real: Callable[..., Observation], op: Turn, prompt: Sequence[int]) -> Observation:
+        return replace(real(op, prompt), seeded=None, end=None)
+
+    leg, _ = judge(faulty(turn=secretive, pool=lambda real: None), cases=[("mine", healthy)])
+    assert leg.verdict is Verdict.PASS
+    assert leg.level < Level.L3
+
+
+def test_the_same_seed_plays_the_same(arms: Arms) -> None:
+    """Reproducible by seed, and another seed is another run."""
+
+    def played(seed: int) -> list[Scenario]:
+        _, events = judge(arms, examples=3, seed=seed)
+        return [event.result.scenario for event in events if isinstance(event, ScenarioPlayed)]
+
+    assert played(5) == played(5) != played(6)
+
+
+def test_a_replayed_case_gives_the_same_verdict(faulty: Faulty, arms: Arms, healthy: Scenario, tmp_path: Path) -> None:
+    """The case file of a failing conversation shows the same fault again, and none on a healthy subject."""
+    folder = RunFolder(tmp_path / "run")
+    first = verify(request(cases=[("mine", healthy)]), folder, faulty(turn=wrong_token))
+    folder.close()
+    (case,) = folder.cases
+    assert load(Path(case)) == healthy
+    assert json.loads(Path(case).read_text())["found"]["leg"] == "ort-cpu"
+    again, _ = judge(faulty(turn=wrong_token), cases=[("case", load(Path(case)))])
+    assert again.verdict is first.verdict is Verdict.FAIL
+    assert [f.fingerprint for _, f in again.findings] == [f.fingerprint for _, f in first.findings]
+    well, _ = judge(arms, cases=[("case", load(Path(case)))])
+    assert well.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("model", "backend", "word"),
+    [(MODELS / "nothing-here", "ort", "nothing-here"), (MODELS / "snap-square", "magic", "magic")],
+)
+def test_what_cannot_be_opened(model: Path, backend: str, word: str) -> None:
+    """A SubjectError that names what is at fault."""
+    with pytest.raises(SubjectError, match=word):
+        open_arms(model, backend)
+
+
+def test_native_backend_too(healthy: Scenario) -> None:
+    """The engine's own kernels: the matched arm computes with them, and the closed form holds them to the integers."""
+    arms = open_arms(MODELS / "snap-square", "native")
+    assert arms.subject.own_kernels
+    assert arms.subject.capabilities.invariant
+    leg = verify(Request(model=MODELS / "snap-square", backend="native", examples=1, cases=[("mine", healthy)]),
+                 lambda event: None, arms)  # fmt: skip
+    assert (leg.verdict, leg.leg) == (Verdict.PASS, "native-cpu")
+    arms.subject.close()
