@@ -80,7 +80,7 @@ def _call(decoder: Decoder, progress: Progress, rows: list[int], probe: Probe) -
     except WarmcoldError:
         raise
     except Exception as error:
-        raise BackendError(f"the step at position {start} with {len(rows)} rows failed") from error
+        raise BackendError(f"the step at position {start} with {len(rows)} rows failed: {error}") from error
     if not np.isfinite(np.max(logits)):
         raise BackendError(
             f"the step at position {start} with {len(rows)} rows computed no distribution: "

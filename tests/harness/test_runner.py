@@ -169,14 +169,23 @@ def test_reused_too_much(faulty: Faulty) -> None:
     assert result.findings[0].right == "at most 11 (current)"
 
 
+def forgetful(real: Play, op: Turn, prompt: Sequence[int]) -> Observation:
+    """An engine that quietly forgets its sessions and its pages: each turn is cold, and right."""
+    return replace(real(replace(op, session=op.name, salt=op.name), prompt), reason="identity")
+
+
 def test_reused_too_little(faulty: Faulty) -> None:
-    """An engine that quietly forgets its session is not wrong, but not what it declared."""
-
-    def forgetful(real: Play, op: Turn, prompt: Sequence[int]) -> Observation:
-        return real(replace(op, session=op.name, salt=op.name), prompt)
-
+    """Not wrong, but not what it declared."""
     result = run_scenario(faulty(turn=forgetful, pool=lambda real: None), TWO)
     assert checks_of(result) == {"efficiency"}
+
+
+def test_a_subject_without_a_reuse_model_may_reuse_less(faulty: Faulty) -> None:
+    """Less reuse is another schedule, and legal: every check looks at the schedule that the subject really ran."""
+    modest = faulty(turn=forgetful, pool=lambda real: None)
+    modest.subject.capabilities = replace(modest.subject.capabilities, reuse_model=False)
+    result = run_scenario(modest, TWO)
+    assert (checks_of(result), result.verdict) == (set(), Verdict.PASS)
 
 
 def test_a_cold_arm_that_is_warm(faulty: Faulty) -> None:
