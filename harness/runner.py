@@ -50,13 +50,15 @@ class Watch:
 
 @dataclass(kw_only=True)
 class ScenarioResult:
-    """What one scenario showed. `reused_turns`: turns with `reused > 0`; `warm_prompt_tokens`: their prompts."""
+    """What one scenario showed. `reused_turns`: turns with `reused > 0`; `warm_prompt_tokens`: their prompts;
+    `least_share`: the smallest share of its prompt that any of them reused."""
 
     scenario: Scenario
     turns: int = 0
     reused_turns: int = 0
     warm_prompt_tokens: int = 0
     reused_tokens: int = 0
+    least_share: float = 1.0
     generated_tokens: int = 0
     checks: dict[str, CheckResult] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
@@ -187,7 +189,9 @@ class _Play:
         result.warm_prompt_tokens += len(record.prompt) if record.warm.reused else 0
         result.reused_tokens += record.warm.reused or 0
         result.generated_tokens += len(record.warm.tokens)
-        result.reused_turns += bool(record.warm.reused)
+        if record.warm.reused:
+            result.reused_turns += 1
+            result.least_share = min(result.least_share, record.warm.reused / len(record.prompt))
         result.sources[record.plan.source] = result.sources.get(record.plan.source, 0) + 1
         for name, check in ALL.items():
             seen = check(record)

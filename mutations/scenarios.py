@@ -130,6 +130,7 @@ def _permuted() -> tuple[Op, ...]:
         _turn("one", append=(1, 2, 3, 4, 5, 6, 7, 8, 9), max_new_tokens=1),
         _turn("last alike", session="t", append=(31, 32, 33, 4, 5, 6, 7, 8, 9), max_new_tokens=1),
         _turn("swapped", session="u", append=(5, 6, 7, 8, 1, 2, 3, 4, 9), max_new_tokens=1),
+        _turn("shuffled", session="w", append=(4, 3, 2, 1, 5, 6, 7, 8, 9), max_new_tokens=1),
         _turn("first alike", session="v", append=(1, 40, 41, 42, 5, 6, 7, 8, 9), max_new_tokens=1),
     )
 

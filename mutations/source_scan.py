@@ -65,7 +65,7 @@ PERMISSIONS = (
     Permission(rule=PROOF_RULE, file="engine/reuse.py", function="apply_prefix_reuse"),
     Permission(rule=PROOF_RULE, file="engine/turn.py", function="Turn._seed"),
     Permission(rule=PRIMITIVE_RULE, file="engine/kv/buffers.py"),
-    Permission(rule=PRIMITIVE_RULE, file="engine/backends/native.py"),
+    Permission(rule=PRIMITIVE_RULE, file="engine/backends/buffered.py"),
     Permission(rule=PRIMITIVE_RULE, file="engine/backends/ort.py"),
 )
 

@@ -18,6 +18,7 @@ MUTANTS = (
         source="https://github.com/microsoft/onnxruntime/pull/31968",
         expected_check="kv_end",
         note="Growth copies the bytes as they lie: every head but the first is at the wrong place.",
+        fixture=("fixtures/zoo/llama-genai-fp32",),
         backend=_OWN,
     ),
     Mutant(
@@ -29,6 +30,7 @@ MUTANTS = (
         source="https://github.com/justinchuby/onnx-genai/commit/0c652927cd5f59e5bc35b2e49418af14e470d664",
         expected_check="kv_end",
         note="Only the first layer survives growth.",
+        fixture=("fixtures/zoo/llama-genai-fp32",),
         backend=_OWN,
     ),
     Mutant(
@@ -50,6 +52,7 @@ MUTANTS = (
         source="https://github.com/microsoft/onnxruntime/pull/31968",
         expected_check="poison",
         note="A grown buffer holds only what comes after.",
+        fixture=("fixtures/zoo/llama-genai-fp32",),
         backend=_OWN,
     ),
     Mutant(

@@ -39,8 +39,8 @@ MUTANTS = (
         source="https://github.com/huggingface/candle/pull/3743",
         expected_check="feeds",
         note="The mask hides what was reused.",
-        fixture=("snap-decomposed",),
-        backend=("native", "ort"),
+        fixture=("fixtures/zoo/llama-optimum-fp32",),
+        backend=("ort",),
     ),
     Mutant(
         id="mask-one-short",

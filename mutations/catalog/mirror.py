@@ -38,10 +38,10 @@ MUTANTS = (
     Mutant(
         id="mirror-logical-stride",
         file=_FILE,
-        text="extract_present_tokens(flat, physical, start, start + count)]",
-        replacement="extract_present_tokens(\n                    "
+        text="extract_present_tokens(flat, physical, start, start + count)",
+        replacement="extract_present_tokens(\n                        "
         "flat, Physical(heads=physical.heads, capacity=state.kv_len, head_dim=physical.head_dim), "
-        "start, start + count)]",
+        "start, start + count)",
         kind="kv_layout_stride",
         expected_check="kv_pages",
         note="Reads out with the logical length as stride: right for the first head only.",
@@ -181,16 +181,6 @@ MUTANTS = (
         note="The sampled token that was never fed is published with the rest.",
     ),
     Mutant(
-        id="publish-prompt-only",
-        file=_FILE,
-        text="            if stop - done < size and not partial:\n",
-        replacement="            if (stop - done < size and not partial) or self.length < len(context) - 1:\n",
-        kind="false_miss",
-        source="https://github.com/sgl-project/sglang/pull/16521",
-        expected_check="kv_pages",
-        note="Nothing is published before the whole prompt was fed, so a warm admission publishes nothing.",
-    ),
-    Mutant(
         id="mirror-past-exhaustion",
         file=_FILE,
         text="                self.stopped = MirrorStop.POOL_EXHAUSTED\n                return None\n",
@@ -242,16 +232,6 @@ MUTANTS = (
         note="The page that was copied from keeps a holder.",
     ),
     Mutant(
-        id="reserved-pages-not-released",
-        file=_FILE,
-        text="for page in self._pages + self._reserved:\n            self._pool.release(page)",
-        replacement="for page in self._pages:\n            self._pool.release(page)",
-        kind="refcount_leak",
-        source="https://github.com/Avarok-Cybersecurity/atlas/pull/373",
-        expected_check="conservation",
-        note="Pages reserved and not used are lost.",
-    ),
-    Mutant(
         id="tip-never-unpinned",
         file=_FILE,
         text="            self._cache.unpin(self._tip)\n",
@@ -264,8 +244,8 @@ MUTANTS = (
     Mutant(
         id="claim-without-retain",
         file=_FILE,
-        text="                self._pool.retain(page)\n            self._adopt(",
-        replacement="                self._pool.holders(page)\n            self._adopt(",
+        text="                self._pool.retain(held)\n",
+        replacement="                self._pool.holders(held)\n",
         kind="refcount_double_free",
         source="https://github.com/sgl-project/sglang/issues/38981",
         expected_check="conservation",

@@ -30,7 +30,7 @@ MUTANTS = (
         source="https://github.com/tenstorrent/tt-inference-server/pull/3968",
         expected_check="kv_seed",
         note="A rewind keeps the last n positions instead of the first.",
-        fixture=_GROWING,
+        fixture=("fixtures/zoo/llama-optimum-fp32",),
         backend=("ort",),
     ),
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = (
         source="https://github.com/justinchuby/onnx-genai/commit/acc472b745c94f54420ed6e79bd18fbee16b1cfa",
         expected_check="kv_seed",
         note="A rewind cuts the keys right and the values wrong.",
-        fixture=_GROWING,
+        fixture=("fixtures/zoo/llama-optimum-fp32",),
         backend=("ort",),
     ),
     Mutant(
@@ -54,7 +54,7 @@ MUTANTS = (
         source="https://github.com/justinchuby/onnx-genai/commit/112d6e0650862f0439fb8333419d46416ae382d4",
         expected_check="kv_end",
         note="The keys of a step are the values of the next.",
-        fixture=_GROWING,
+        fixture=("fixtures/zoo/llama-optimum-fp32",),
         backend=("ort",),
     ),
     Mutant(

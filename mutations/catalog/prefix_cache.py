@@ -118,16 +118,6 @@ MUTANTS = (
         note="Pages are evicted from the middle of a prefix.",
     ),
     Mutant(
-        id="evict-pinned-pages",
-        file=_FILE,
-        text="if not n.children and not n.pins]",
-        replacement="if not n.children]",
-        kind="evict_while_in_use",
-        source="https://github.com/vllm-project/vllm/issues/37076",
-        expected_check="conservation",
-        note="A page that a running turn builds on is evicted.",
-    ),
-    Mutant(
         id="evicted-page-kept",
         file=_FILE,
         text="return int(self._pool.release(node.page))",

@@ -11,12 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 import harness.runner
+from harness.checks import ALL
 from harness.observation import Observation, Pool
 from harness.record import TurnRecord
 from harness.runner import Arms, run_scenario
 from harness.scenario import Scenario, Settings, Turn
 from harness.subject import Capabilities, Instance, Subject
-from harness.verdict import CheckResult
+from harness.verdict import CheckResult, Finding
 from harness.verify import open_arms
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
@@ -71,6 +72,28 @@ def records(arms: Arms) -> Mapping[str, TurnRecord]:
         run_scenario(arms, HEALTHY)
     assert list(kept) == [op.name for op in HEALTHY.ops if isinstance(op, Turn)]
     return kept
+
+
+@pytest.fixture
+def judge() -> Callable[[TurnRecord], dict[str, CheckResult]]:
+    """`judge(record)`: every check on one record."""
+    return lambda record: {name: check(record) for name, check in ALL.items()}
+
+
+@pytest.fixture
+def only(judge: Callable[[TurnRecord], dict[str, CheckResult]]) -> Callable[[TurnRecord, str], Finding]:
+    """`only(record, check)`: the one finding of a record on which exactly `check` is red; it names check and turn."""
+
+    def find(record: TurnRecord, check: str) -> Finding:
+        results = judge(record)
+        assert {name for name, result in results.items() if result.findings} == {check}
+        (finding,) = results[check].findings
+        assert (finding.check, finding.turn) == (check, record.name)
+        assert f"[{check}]" in str(finding)
+        assert f"turn {record.name}" in str(finding)
+        return finding
+
+    return find
 
 
 @dataclass

@@ -19,7 +19,9 @@ from harness.reference import Prediction, Twin
 from harness.scenario import Settings
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
-STATEFUL = sorted(path.name for path in MODELS.iterdir() if path.name.startswith("snap-") and path.name != "snap-stateless")
+STATEFUL = sorted(
+    path.name for path in MODELS.iterdir() if path.name.startswith("snap-") and path.name != "snap-stateless"
+)
 TOKENS = tuple((7 * i * i + 3) % 61 for i in range(12))
 SETTINGS = Settings(page_size=4, pages=64, chunk_size=5)
 
@@ -117,7 +119,13 @@ def test_a_conversation_equals_the_closed_form(name: str) -> None:
     """Cold, retained, paged with a split page, and back again: tokens, logits of the last rows, seed and end."""
     loop, closed = loaded(name)
     driver, context = Driver(loop), TOKENS
-    for session, extra, count in (("s", (), 3), ("s", (5,), 2), ("other", (6, 7), 3), ("s", (8, 9), 0), ("third", (), 2)):
+    for session, extra, count in (
+        ("s", (), 3),
+        ("s", (5,), 2),
+        ("other", (6, 7), 3),
+        ("s", (8, 9), 0),
+        ("third", (), 2),
+    ):
         prompt = (*context, *extra)
         plan, done = driver.turn(session, prompt, count)
         assert list(done.tokens) == closed.greedy(prompt, count)

@@ -54,7 +54,14 @@ def explained(turn: TurnRecord, oracle: Oracle, at: int = 1) -> bool:
 
 @pytest.mark.parametrize(
     ("gap", "error", "legal"),
-    [(0.0, 0.0, True), (0.25, 0.0, False), (0.5, 0.25, True), (0.75, 0.25, False), (0.25, 0.25, True), (4.0, 2.0, True)],
+    [
+        (0.0, 0.0, True),
+        (0.25, 0.0, False),
+        (0.5, 0.25, True),
+        (0.75, 0.25, False),
+        (0.25, 0.25, True),
+        (4.0, 2.0, True),
+    ],
 )
 def test_twice_the_error_and_no_more(turn: TurnRecord, gap: float, error: float, legal: bool) -> None:
     """A tie is explained without any error; a gap up to twice the error is; one above it is not."""

@@ -34,9 +34,9 @@ def play(
     return plan
 
 
-def after_a(**settings: int) -> Twin:
+def after_a(pages: int = 64) -> Twin:
     """A twin whose session `s` has answered A; 12 positions were fed."""
-    of = twin(**settings)
+    of = twin(pages=pages)
     play(of, "s", A, REPLY)
     return of
 

@@ -80,7 +80,7 @@ def test_a_stateless_model_passes(stateless: Arms) -> None:
 
 def test_every_operation_is_played(arms: Arms) -> None:
     """A new session and a rewind, by number and by fraction, between turns."""
-    ops = [FIRST, Rewind(session="s", to=5), SECOND, Rewind(session="s", to=0.5), replace(SECOND, name="t2")]
+    ops: list[Op] = [FIRST, Rewind(session="s", to=5), SECOND, Rewind(session="s", to=0.5), replace(SECOND, name="t2")]
     result = run_scenario(arms, scenario(*ops, NewSession(session="s"), replace(SECOND, name="t3", base="t2")))
     assert (result.verdict, result.turns, result.findings) == (Verdict.PASS, 4, [])
 
@@ -209,7 +209,8 @@ def test_a_rewind_that_answers_wrongly(faulty: Faulty, answer: bool) -> None:
 def test_a_rewind_that_only_says_so(faulty: Faulty) -> None:
     """True, and nothing moved: the next turn reuses what it must not."""
     result = run_scenario(
-        faulty(rewind=lambda real, session, n: True), scenario(replace(FIRST, salt="x"), Rewind(session="s", to=5), SECOND)
+        faulty(rewind=lambda real, session, n: True),
+        scenario(replace(FIRST, salt="x"), Rewind(session="s", to=5), SECOND),
     )
     assert result.findings == []  # another identity: nothing is reused either way
     pageless = Scenario(ops=(FIRST, Rewind(session="s", to=5), SECOND), settings=replace(SETTINGS, pages=0))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from harness.scenario import (
     NewSession,
@@ -81,7 +80,9 @@ def test_turns_are_counted() -> None:
     assert Scenario(ops=(Turn(name="a"), NewSession(session="s"), Rewind(session="s", to=1), Turn(name="b"))).turns == 2
 
 
-@pytest.mark.parametrize("data", [None, 3, "x", [], {}, {"ops": [TURN]}, case(warmcold_case=2), case(warmcold_case="1")])
+@pytest.mark.parametrize(
+    "data", [None, 3, "x", [], {}, {"ops": [TURN]}, case(warmcold_case=2), case(warmcold_case="1")]
+)
 def test_not_a_case_file(data: object) -> None:
     """Whatever is no case file of this format is told so, with what was expected."""
     with pytest.raises(ScenarioError, match='expected an object with "warmcold_case": 1'):
@@ -95,7 +96,9 @@ def test_a_case_has_operations(ops: object) -> None:
         from_json(case(ops=ops))
 
 
-@pytest.mark.parametrize("item", [None, 3, "turn", [], {}, {"op": "trun", "name": "t"}, {"op": None}, {"op": []}, {"op": {}}])
+@pytest.mark.parametrize(
+    "item", [None, 3, "turn", [], {}, {"op": "trun", "name": "t"}, {"op": None}, {"op": []}, {"op": {}}]
+)
 def test_an_operation_has_a_known_kind(item: object) -> None:
     """The place, and the kinds there are."""
     with pytest.raises(ScenarioError, match=r'"ops"\[1\]: expected an object whose "op" is one of .*new.*rewind.*turn'):
@@ -156,19 +159,27 @@ def test_a_missing_field_is_named(item: object, missing: str) -> None:
         from_json(case(ops=[item]))
 
 
-NOT_TEXT = [None, 3, ["s"], True]
-MALFORMED: list[tuple[str, object, str]] = [
-    *(("append", value, "give a list of token ids, or a text") for value in (None, 3, {}, [-1], [1.0], ["1"], [[1]], [True], [None])),
-    *(("part", value, "give prompt or context") for value in ("reply", "", None, 3, ["prompt"])),
-    *(("max_new_tokens", value, "give an integer, 0 or more") for value in (-1, 1.0, "4", None, True, [4])),
-    *(("keep", value, "give null, an integer or a fraction") for value in ("3", True, [3], {}, float("nan"), float("inf"))),
-    *(("drop", value, r"give \[start, stop\]") for value in (5, "ab", {}, [], [1], [1, 2, 3], [-1, 2], [0.5, 2], [True, 2], [3, 1], True)),
-    *(("decline_rewind", value, "give true or false") for value in (None, 0, 1, "true", [])),
-    *(("name", value, "give a text") for value in NOT_TEXT),
-    *(("session", value, "give a text") for value in NOT_TEXT),
-    *(("base", value, "give null or a text") for value in (3, ["t"], True)),
-    *(("salt", value, "give null or a text") for value in (3, ["t"], False)),
-]  # fmt: skip
+NOT_TEXT: list[object] = [None, 3, ["s"], True]
+NAN, INFINITY = float("nan"), float("inf")
+FIELDS: dict[str, tuple[str, list[object]]] = {
+    "append": (
+        "give a list of token ids, or a text",
+        [None, 3, {}, [-1], [1.0], ["1"], [[1]], [True], [None]],
+    ),
+    "part": ("give prompt or context", ["reply", "", None, 3, ["prompt"]]),
+    "max_new_tokens": ("give an integer, 0 or more", [-1, 1.0, "4", None, True, [4]]),
+    "keep": ("give null, an integer or a fraction", ["3", True, [3], {}, NAN, INFINITY]),
+    "drop": (
+        r"give \[start, stop\]",
+        [5, "ab", {}, [], [1], [1, 2, 3], [-1, 2], [0.5, 2], [True, 2], [3, 1], True],
+    ),
+    "decline_rewind": ("give true or false", [None, 0, 1, "true", []]),
+    "name": ("give a text", NOT_TEXT),
+    "session": ("give a text", NOT_TEXT),
+    "base": ("give null or a text", [3, ["t"], True]),
+    "salt": ("give null or a text", [3, ["t"], False]),
+}
+MALFORMED = [(name, value, advice) for name, (advice, values) in FIELDS.items() for value in values]
 
 
 @pytest.mark.parametrize(("name", "value", "advice"), MALFORMED)
@@ -195,7 +206,12 @@ def test_malformed_rewind(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"{", "not JSON"), (b"\xff\xfe\x00", "not JSON"), (b"[]", "not a case file"), (b'{"warmcold_case": 1}', '"ops" must be')],
+    [
+        (b"{", "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        (b"[]", "not a case file"),
+        (b'{"warmcold_case": 1}', '"ops" must be'),
+    ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     """The message begins with the path."""

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from harness.verdict import CheckResult, Finding, Level, Verdict, merge
 
-FINDING = Finding(check="tokens", arm="matched", message="the reply differs", left="3", right="4", turn="t1", place="token 0")
+FINDING = Finding(
+    check="tokens", arm="matched", message="the reply differs", left="3", right="4", turn="t1", place="token 0"
+)
 
 
 def test_the_order_of_verdicts() -> None:
