@@ -30,6 +30,10 @@ class Decoder:
         logits = self._backend.run(self.state, self._feeds(rows, start))
         return np.ascontiguousarray(logits[0, -1])
 
+    def fork(self) -> Decoder:
+        """Another decoder over a fork of this one's state."""
+        return Decoder(self.spec, self._backend, self.state.fork())
+
     def _feeds(self, rows: list[int], start: int) -> dict[str, NDArray[Any]]:
         stop = start + len(rows)
         spec = self.spec

@@ -26,8 +26,9 @@ from .kv.prefix_cache import NullPrefixCache, PagedPrefixCache, PrefixCache
 from .package import ModelSpec, resolve
 from .probe import Probe, no_probe
 from .request import Completion, GateReason, SamplingParams
-from .reuse import Component, FullAttention
+from .reuse import Component, FullAttention, Window
 from .session import Session
+from .tokenizer import TextTokenizer
 from .turn import Core, Retained, Turn
 
 BACKENDS = ("native", "ort")
@@ -96,6 +97,7 @@ class Engine:
         self.options = options
         self._weights = weights
         self._content = content
+        self._tokenizer: TextTokenizer | None = None
         self.max_context = min(options.max_context or spec.context_length, spec.context_length)
         backend = _backend(weights, options, self.max_context)
         pages = options.pages if spec.has_state else 0
@@ -177,10 +179,23 @@ class Engine:
         if adapter is not None:
             raise UsageError(f"adapter {adapter!r}: this model has no adapters")
         identity = self.identity(salt) if reuse else None
-        gate = self._gate(identity, reuse)
+        chosen = params or SamplingParams()
         return Turn(
-            self._core, prompt, params or SamplingParams(), identity=identity, gate=gate, take=take, put_back=put_back
+            self._core,
+            prompt,
+            chosen,
+            identity=identity,
+            gate=self._gate(identity, reuse),
+            take=take,
+            put_back=put_back,
+            decode_text=self.tokenizer().decode if chosen.stop else None,
         )
+
+    def tokenizer(self) -> TextTokenizer:
+        """The model's own tokenizer, read once. ModelError where it has none."""
+        if self._tokenizer is None:
+            self._tokenizer = TextTokenizer(self.spec.directory)
+        return self._tokenizer
 
     def observe(self, session: Session | None = None) -> EngineView:
         """What `session` retains and what the pool and the prefix cache hold now. Arrays are live: copy what you keep."""
@@ -263,7 +278,10 @@ def _token(value: Any, at: int, vocab_size: int) -> int:
 
 
 def _components(spec: ModelSpec) -> Sequence[Component]:
-    return (FullAttention(),) if spec.has_state else ()
+    """What restricts where this model's state may be cut. Windows are masks here: the KV of all positions stays."""
+    if not spec.has_state:
+        return ()
+    return (FullAttention(), *(Window(width) for width in sorted(spec.windows)))
 
 
 def _weights(spec: ModelSpec, graph: GraphModel, options: EngineOptions) -> Any:

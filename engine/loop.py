@@ -17,7 +17,8 @@ from .errors import BackendError, WarmcoldError
 from .probe import Probe
 from .request import SamplingParams, Step, StopReason
 from .reuse import ReusedPrefix
-from .sampling import greedy
+from .sampling import Sampler
+from .stopping import StopRule
 
 
 @dataclass(kw_only=True)
@@ -45,14 +46,14 @@ def decode(
     decoder: Decoder,
     progress: Progress,
     params: SamplingParams,
+    stop: StopRule,
     *,
     chunk_size: int,
-    max_context: int,
-    eos: frozenset[int],
     commit: Callable[[], None],
     probe: Probe,
 ) -> Iterator[Step]:
     """Feed what `progress` has not fed, sample, and go on until a stop; `commit` runs after each finished step."""
+    sampler = Sampler(params)
     while True:
         start = len(progress.fed)
         rows = progress.context[start : start + chunk_size]
@@ -63,13 +64,13 @@ def decode(
             continue
         token = None
         if params.max_new_tokens > 0:
-            token = greedy(logits)
+            token = sampler.choose(logits, progress.context)
             progress.context.append(token)
-        stop = _stop(progress, params, token, max_context, eos)
-        if stop is not None:
-            progress.stop = stop
+        reason = stop.reason(progress.tokens, len(progress.fed))
+        if reason is not None:
+            progress.stop = reason
         yield Step(rows=len(rows), start=start, token=token)
-        if stop is not None:
+        if reason is not None:
             return
 
 
@@ -90,17 +91,3 @@ def _call(decoder: Decoder, progress: Progress, rows: list[int], probe: Probe) -
     progress.calls.append(len(rows))
     probe("step", {"tokens": rows, "start": start, "logits": logits, "state": decoder.state})
     return logits
-
-
-def _stop(
-    progress: Progress, params: SamplingParams, token: int | None, max_context: int, eos: frozenset[int]
-) -> StopReason | None:
-    if token is not None and token in params.stop_token_ids:
-        return StopReason.STOP_TOKEN
-    if token is not None and token in eos and not params.ignore_eos:
-        return StopReason.EOS
-    if len(progress.tokens) >= params.max_new_tokens:
-        return StopReason.LENGTH
-    if len(progress.fed) >= max_context:
-        return StopReason.CONTEXT_FULL
-    return None

@@ -39,6 +39,7 @@ class ModelSpec:
     dtypes: Mapping[str, str]
     geometry: KvGeometry
     shared_buffer: bool
+    windows: frozenset[int]
     vocab_size: int
     context_length: int
     eos: frozenset[int]
@@ -112,6 +113,7 @@ def _spec(directory: Path, graph: GraphModel, config: dict[str, Any], declared_b
         dtypes={name: port.dtype for name, port in inputs.items()},
         geometry=geometry,
         shared_buffer=_shared_buffer(graph, past, config, inferred),
+        windows=_windows(graph, config, inferred),
         vocab_size=_vocab(logits, config, graph),
         context_length=_context(config, inferred),
         eos=_eos(directory, config),
@@ -177,6 +179,18 @@ def _shared_buffer(graph: GraphModel, past: PortPairs, config: dict[str, Any], i
     return able and declared is not False
 
 
+def _windows(graph: GraphModel, config: dict[str, Any], inferred: list[str]) -> frozenset[int]:
+    """Widths of sliding windows, in keys including the query itself: the graph's own attribute, else the configuration's."""
+    fused = {int(node.attributes.get("local_window_size", -1)) for node in graph.nodes if node.op_type in IN_PLACE_OPS}
+    if fused:
+        return frozenset(width for width in fused if width > 0)
+    declared = config.get("sliding_window")
+    if not isinstance(declared, int) or config.get("use_sliding_window") is False:
+        return frozenset()
+    inferred.append(f"window of {declared} keys: config.json declares sliding_window, the graph's mask is not read")
+    return frozenset({declared})
+
+
 def _vocab(logits: Port, config: dict[str, Any], graph: GraphModel) -> int:
     declared = _get(config, "model", "vocab_size") or config.get("vocab_size")
     last = logits.shape[-1] if logits.shape else None
@@ -200,12 +214,20 @@ def _context(config: dict[str, Any], inferred: list[str]) -> int:
 
 
 def _eos(directory: Path, config: dict[str, Any]) -> frozenset[int]:
-    """End tokens of the package: every id that any of its files declares."""
+    """End tokens of the package and its tokenizer together: every id that any of its files declares."""
     generation = _json(directory / "generation_config.json") or {}
     found: set[int] = set()
     for value in (_get(config, "model", "eos_token_id"), config.get("eos_token_id"), generation.get("eos_token_id")):
         found.update(value if isinstance(value, list) else [value] if isinstance(value, int) else [])
-    return frozenset(found)
+    return frozenset(found | _tokenizer_eos(directory))
+
+
+def _tokenizer_eos(directory: Path) -> set[int]:
+    """The id of the tokenizer's own end token, if its files name one."""
+    declared = (_json(directory / "tokenizer_config.json") or {}).get("eos_token")
+    text = declared.get("content") if isinstance(declared, Mapping) else declared
+    added = (_json(directory / "tokenizer.json") or {}).get("added_tokens") or [] if text else []
+    return {entry["id"] for entry in added if entry.get("content") == text}
 
 
 def _port(ports: Mapping[str, Port], name: str, graph: GraphModel) -> Port:

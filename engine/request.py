@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +16,7 @@ class StopReason(StrEnum):
     LENGTH = "length"
     EOS = "eos"
     STOP_TOKEN = "stop_token"
+    STOP_STRING = "stop_string"
     CONTEXT_FULL = "context_full"
     CANCELLED = "cancelled"
 
@@ -38,15 +40,41 @@ class MirrorStop(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How to choose tokens and when to stop. Greedy: the highest logit, ties to the lowest id."""
+    """How to choose tokens and when to stop.
+
+    `temperature` 0 is greedy: the highest score, ties to the lowest id. `top_k` 0, `top_p` 1 and `min_p` 0 leave everything
+    in. Penalties cover the whole context. `seed` belongs to the request. `stop`: strings that end the reply (the token that
+    completes one is its last). End tokens are those of the package, its tokenizer and `stop_token_ids` together.
+    """
 
     max_new_tokens: int = 32
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
     stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 0:
-            raise UsageError(f"max_new_tokens is {self.max_new_tokens}: give 0 (prefill only) or more")
+        for name, good, wanted in (
+            ("max_new_tokens", self.max_new_tokens >= 0, "0 (prefill only) or more"),
+            ("temperature", 0 <= self.temperature < math.inf, "0 (greedy) or more"),
+            ("top_k", self.top_k >= 0, "0 (off) or more"),
+            ("top_p", 0 < self.top_p <= 1, "more than 0, at most 1"),
+            ("min_p", 0 <= self.min_p <= 1, "0 to 1"),
+            ("seed", self.seed >= 0, "0 or more"),
+            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "more than 0 (1 is off)"),
+            ("frequency_penalty", math.isfinite(self.frequency_penalty), "a finite number"),
+            ("presence_penalty", math.isfinite(self.presence_penalty), "a finite number"),
+            ("stop", "" not in self.stop and not isinstance(self.stop, str), "a tuple of texts, none of them empty"),
+        ):
+            if not good:
+                raise UsageError(f"{name} is {getattr(self, name)!r}: give {wanted}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,19 @@ class FullAttention:
 
 
 @dataclass(frozen=True)
+class Window:
+    """A query sees `width` keys including itself; positions before `resident_from` are gone (0: the whole KV stays)."""
+
+    width: int
+    resident_from: int = 0
+    name: CutReason = CutReason.WINDOW
+
+    def admits(self, m: int, current: int) -> bool:
+        """Whether all that position m would see is still resident."""
+        return m == current or self.resident_from <= max(0, m - self.width + 1)
+
+
+@dataclass(frozen=True)
 class Keep:
     """Use everything that is held."""
 

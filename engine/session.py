@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
@@ -53,10 +54,17 @@ class Session:
             self._retained = None  # the state is poisoned
             raise
         if done:
-            self._retained = Retained(
-                context=retained.context[:n], identity=retained.identity, decoder=retained.decoder
-            )
+            self._retained = replace(retained, context=retained.context[:n])
         return done
+
+    def fork(self) -> Session:
+        """A session of its own that retains the same; from here on neither touches the other. UsageError while a turn runs."""
+        if self._closed or self._busy:
+            raise UsageError("only an open session between two turns can be forked")
+        twin = Session(self._engine)
+        if self._retained is not None:
+            twin._retained = replace(self._retained, decoder=self._retained.decoder.fork())
+        return twin
 
     def close(self) -> None:
         """Drop what is retained. Idempotent."""

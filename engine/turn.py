@@ -38,6 +38,7 @@ from .reuse import (
     nothing_reused,
     plan_prefix_reuse,
 )
+from .stopping import Decode, StopRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,7 @@ class Turn:
         gate: GateReason | None,
         take: Callable[[], Retained | None],
         put_back: Callable[[Retained | None], None],
+        decode_text: Decode | None = None,
     ) -> None:
         """`take` hands over the retained state when the turn starts; `put_back` is called exactly once when it ends."""
         self._core = core
@@ -93,6 +95,7 @@ class Turn:
         self._gate = gate
         self._take = take
         self._put_back = put_back
+        self._text = decode_text
         self._phase = _Phase.NEW
         self._context: Sequence[int] = self._prompt
         self._table: PageTable | None = None
@@ -156,9 +159,8 @@ class Turn:
             self._decoder,
             progress,
             self._params,
+            StopRule(self._params, eos=core.spec.eos, max_context=core.max_context, decode=self._text),
             chunk_size=core.chunk_size if core.spec.has_state else core.max_context,
-            max_context=core.max_context,
-            eos=core.spec.eos,
             commit=self._commit,
             probe=core.probe,
         )

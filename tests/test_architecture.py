@@ -46,13 +46,14 @@ def named(path: Path) -> str:
 def environment_reads(source: str) -> list[int]:
     """Lines that read a process-global environment variable, however it is spelt."""
     names = {"environ", "environb", "getenv", "getenvb"}
-    lines = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Attribute) and node.attr in names:
-            lines.append(node.lineno)
-        elif isinstance(node, ast.ImportFrom) and node.module == "os" and names & {item.name for item in node.names}:
-            lines.append(node.lineno)
-    return lines
+
+    def reads(node: ast.AST) -> bool:
+        if isinstance(node, ast.ImportFrom):
+            return node.module == "os" and bool(names & {item.name for item in node.names})
+        return isinstance(node, ast.Attribute) and node.attr in names
+
+    nodes = ast.walk(ast.parse(source))
+    return [node.lineno for node in nodes if isinstance(node, (ast.stmt, ast.expr)) and reads(node)]
 
 
 def absolute_imports(source: str, package: str) -> list[int]:

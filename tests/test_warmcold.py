@@ -177,6 +177,16 @@ def test_json_is_all_that_is_printed(run: Run, tmp_path: Path) -> None:
     assert json.loads(summary.read_text()) == data
 
 
+def test_two_runs_in_one_second_keep_apart(
+    run: Run, case: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run never writes over the folder of another."""
+    monkeypatch.setattr("time.strftime", lambda format: "20260101-000000")
+    for _ in range(2):
+        run("replay", case(), "--report", tmp_path / "r")
+    assert len(list((tmp_path / "r").glob("*/report.md"))) == 2
+
+
 def test_json_of_a_failure(run: Run, tmp_path: Path, wrong_tokens: None) -> None:
     """Still nothing but JSON, with the findings and the case; exit status 1."""
     ran = run("verify", MODEL, "--backend", "ort", "--examples", 2, "--json", "--report", tmp_path / "r")

@@ -52,6 +52,9 @@ class BackendState(Protocol):
         Replaces what was held. If it raises, the state holds nothing.
         """
 
+    def fork(self) -> BackendState:
+        """Another state that holds the same positions and shares nothing that a later step of either could change."""
+
     def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
         """Flat view of one layer's buffer and its layout; valid until the next step, rewind, load or reset."""
 

@@ -54,6 +54,10 @@ class BufferState:
                 fill(layer, part, *self.buffers.present(layer, part))
         self.buffers.advance(n)
 
+    def fork(self) -> BufferState:
+        """See `BackendState.fork`."""
+        return BufferState(self.buffers.copy(), self.device, self._probe)
+
     def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
         """See `BackendState.present`."""
         return self.buffers.present(layer, part)

@@ -221,6 +221,12 @@ class OrtGrowingState:
             pairs.append((arrays[0], arrays[1]))
         self._pairs, self._length = pairs, n
 
+    def fork(self) -> OrtGrowingState:
+        """See `BackendState.fork`. The tensors are shared: a step reads them and returns new ones."""
+        twin = OrtGrowingState(self._geometry, self._probe)
+        twin._pairs, twin._length = list(self.pairs()), self._length
+        return twin
+
     def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
         """See `BackendState.present`. The view is valid while this state holds the tensor."""
         spec = self._geometry.layers[layer]

@@ -72,6 +72,23 @@ class KvBuffers:
             grown.append((key, value))
         self._pairs, self._capacity = grown, capacity
 
+    def copy(self) -> KvBuffers:
+        """Buffers of their own with the same valid positions."""
+        twin = KvBuffers(
+            self.geometry,
+            xp=self._xp,
+            min_capacity=self._min_capacity,
+            max_context=self._max_context,
+            poison=self._poison,
+            probe=self._probe,
+        )
+        twin.reserve(self._length)
+        for mine, other in zip(self._pairs, twin._pairs, strict=False):
+            for part in Part:
+                other[part][:, :, : self._length, :] = mine[part][:, :, : self._length, :]
+        twin.advance(self._length)
+        return twin
+
     def array(self, layer: int, part: Part) -> Any:
         """The physical array `[1, H, capacity, D]` itself; valid until the next `reserve`."""
         return self._pairs[layer][part]

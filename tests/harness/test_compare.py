@@ -41,6 +41,13 @@ def test_a_nan_equals_the_same_nan_only() -> None:
     assert first_difference(nan(1), nan(2)) is not None
 
 
+def test_two_nans_are_told_apart() -> None:
+    """Where only the payload differs, `nan != nan` would tell a reader nothing: the message shows what differs."""
+    found = first_difference(nan(1), nan(2))
+    assert found is not None
+    assert found.left != found.right
+
+
 def test_the_last_bit_counts() -> None:
     """Neighbouring floats differ."""
     one = np.ones(3, np.float32)

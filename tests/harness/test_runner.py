@@ -92,6 +92,13 @@ def test_a_crash_is_a_finding(faulty: Faulty) -> None:
     assert finding.left == "ZeroDivisionError: planted"
 
 
+def test_a_crash_on_an_illegal_prompt_says_so(faulty: Faulty) -> None:
+    """An empty prompt is to be refused, not fallen over; but nobody is told that it was legal."""
+    finding = only(run_scenario(faulty(turn=boom), scenario(Turn(name="bad"))))
+    assert (finding.check, finding.turn) == ("crash", "bad")
+    assert "a legal request" not in finding.message
+
+
 @pytest.mark.parametrize("method", ["cold", "pool", "clear", "new_session", "rewind"])
 def test_a_crash_anywhere_is_a_finding(faulty: Faulty, method: str) -> None:
     """`run_scenario` does not raise for anything the subject does, whichever of its methods falls over."""

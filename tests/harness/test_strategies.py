@@ -66,7 +66,7 @@ def test_the_seed_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     number anywhere in the program under test would be judged by other conversations.
     """
     before = draw(1, 40)
-    (tmp_path / "full_of_numbers.py").write_text(f"NUMBERS = {list(range(2, 60))}\n", encoding="utf-8")
+    (tmp_path / "full_of_numbers.py").write_text(f"NUMBERS = {list(range(1000, 1400, 7))}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("full_of_numbers")
     try:
