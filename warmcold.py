@@ -17,6 +17,7 @@ from typing import Any
 _COMMANDS = {
     "verify": ("harness.cli", False, "Check that a model's KV reuse is right."),
     "replay": ("harness.cli", False, "Play one case file again."),
+    "shrink": ("harness.cli", False, "Make a case file as small as it gets."),
     "mutate": ("mutations.cli", True, "Plant deliberate faults and see which check kills each."),
     "models": ("fixtures.cli", True, "Build the real models that are not committed."),
 }

@@ -21,6 +21,7 @@ PortPairs = tuple[tuple[str, str], ...]
 
 IN_PLACE_OPS = frozenset({"GroupQueryAttention"})
 _DEFAULT_CONTEXT = 2048
+_KV_DTYPES = ("float32", "float16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +144,8 @@ def _layer(key: Port, value: Port, config: dict[str, Any], graph: GraphModel, in
         raise ModelError(f"{graph.path}: {key.name} has shape {list(key.shape)}; keys of rank 4 are what is known")
     if key.dtype != value.dtype:
         raise ModelError(f"{graph.path}: {key.name} is {key.dtype} but {value.name} is {value.dtype}")
-    if key.dtype != "float32":
-        raise ModelError(f"{graph.path}: {key.name} is {key.dtype}; this version runs float32 keys and values")
+    if key.dtype not in _KV_DTYPES:
+        raise ModelError(f"{graph.path}: {key.name} is {key.dtype}; this version runs keys and values of {_KV_DTYPES}")
     heads = _extent(key.shape[1], config, ("num_key_value_heads",), key.name, graph, inferred)
     head_dim = _extent(key.shape[3], config, ("head_size", "head_dim"), key.name, graph, inferred)
     return LayerKv(heads=heads, head_dim=head_dim, dtype=key.dtype)

@@ -1,10 +1,11 @@
-"""`warmcold verify` and `warmcold replay`."""
+"""`warmcold verify`, `warmcold replay` and `warmcold shrink`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,13 +13,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from .events import Event, LegFinished
+from .events import Event, LegFinished, ScenarioPlayed
 from .reporting.console import ConsoleView
-from .reporting.files import RunFolder
+from .reporting.files import RunFolder, write_case
+from .reporting.prose import describe
 from .reporting.summary import overall
+from .runner import Arms, Watch, run_scenario
 from .scenario import Scenario, ScenarioError, load
+from .shrink import NotShownError
+from .shrunk import Shrunk, confirm, smallest
+from .size import token_count
 from .subject import SubjectError
 from .verdict import Level, Verdict
+
+LONGEST_SHRINK_S = 20.0
+"""Most seconds that `verify` spends on making a failing conversation small; never more than a quarter of `--time`."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -46,6 +55,11 @@ Numerics = Annotated[
 ]
 Threads = Annotated[int, typer.Option(help="ONNX Runtime's threads.", min=1)]
 Report = Annotated[Path, typer.Option("--report", help="Where run folders go.")]
+CaseModel = Annotated[
+    Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")
+]
+CaseBackend = Annotated[str | None, typer.Option("--backend", help="native or ort; the one in the file unless told.")]
+CaseNumerics = Annotated[str | None, typer.Option("--numerics", help="invariant or fast; as in the file unless told.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")]
 
 
@@ -60,6 +74,7 @@ def verify(
     seed: Annotated[int, typer.Option(help="Seed of the generated conversations.")] = 0,
     cases: Annotated[list[Path] | None, typer.Option("--case", help="Case files to play first.")] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop a leg at its first failure.")] = False,
+    no_shrink: Annotated[bool, typer.Option("--no-shrink", help="Leave a failing conversation as it is.")] = False,
     require_level: Annotated[str, typer.Option(help="Least level a PASS may have: L0 to L4.")] = "L0",
     threads: Threads = 2,
     report: Report = Path("reports"),
@@ -81,36 +96,66 @@ def verify(
         for model in models or builtin_models()
         for name in backend.names
     ]  # fmt: skip
-    _judge(requests, report / f"{time.strftime('%Y%m%d-%H%M%S')}-verify", as_json, least)
+    _judge(requests, report / f"{time.strftime('%Y%m%d-%H%M%S')}-verify", as_json, least,
+           shrink=0.0 if no_shrink else min(LONGEST_SHRINK_S, seconds / 4))  # fmt: skip
 
 
 @app.command()
 def replay(
     file: Annotated[Path, typer.Argument(help="A case file.")],
-    model: Annotated[
-        Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")
-    ] = None,
-    backend: Annotated[
-        str | None, typer.Option("--backend", help="native or ort; the one in the file unless told.")
-    ] = None,
-    numerics: Numerics = "invariant",
+    model: CaseModel = None,
+    backend: CaseBackend = None,
+    numerics: CaseNumerics = None,
     threads: Threads = 2,
     report: Report = Path("reports"),
     as_json: Json = False,
 ) -> None:
     """Play one case file again. Exit status 1 if it still shows a difference, 0 if not."""
-    from .verify import Request
-
-    scenario, found = _case(file), _found(file)
-    chosen = model or (Path(found["model"]) if "model" in found else None)
-    if chosen is None:
-        _usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
-    leg = str(found.get("leg", "native-cpu")).split("-")[0]
-    request = Request(
-        model=chosen, backend=backend or leg, numerics=numerics, examples=0, seconds=1e9, threads=threads,
-        cases=[(file.name, scenario)],
-    )  # fmt: skip
+    request = _again(file, _case(file), model, backend, numerics, threads)
     _judge([request], report / f"{time.strftime('%Y%m%d-%H%M%S')}-replay", as_json, Level.L0)
+
+
+@app.command()
+def shrink(
+    file: Annotated[Path, typer.Argument(help="A case file that shows a difference.")],
+    model: CaseModel = None,
+    backend: CaseBackend = None,
+    numerics: CaseNumerics = None,
+    threads: Threads = 2,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the small case goes; FILE with .shrunk.json unless told.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--time", help="Seconds to look for a smaller one.", min=1)] = 60,
+) -> None:
+    """Make a case as small as it gets while it shows the same difference. Exit status 1 if it still shows one, 0 if not."""
+    from .verify import open_arms
+
+    request = _again(file, _case(file), model, backend, numerics, threads)
+    scenario = request.cases[0][1]
+    try:
+        arms = open_arms(
+            request.model, request.backend, device=request.device, numerics=request.numerics, threads=threads
+        )
+    except SubjectError as error:
+        _usage(str(error))
+    try:
+        found = run_scenario(arms, scenario).findings
+        if not found:
+            typer.echo(f"{file}: shows no difference any more")
+            raise typer.Exit(0)
+        shrunk = _confirmed(smallest(arms, scenario, found[0], Watch(), seconds=seconds), request)
+    except ScenarioError as error:
+        _usage(str(error))
+    except NotShownError as error:
+        typer.echo(f"{file}: {error}")
+        raise typer.Exit(1) from error
+    finally:
+        arms.subject.close()
+    where = out or file.with_name(file.name.removesuffix(".json") + ".shrunk.json")
+    alone = write_case(where, shrunk, model=str(request.model), leg=request.leg, numerics=request.numerics)
+    typer.echo(f"{_sizes(scenario, shrunk)}\n{describe(shrunk.scenario)}\n{shrunk.finding}")
+    typer.echo(f"shown again by: warmcold replay {where}\nwithout warmcold's harness: {alone}")
+    raise typer.Exit(1)
 
 
 def builtin_models() -> list[Path]:
@@ -123,12 +168,12 @@ def builtin_models() -> list[Path]:
     return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
 
 
-def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level) -> None:
+def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level, shrink: float = 0.0) -> None:
     console = Console(stderr=as_json)
     run = RunFolder(folder)
     try:
         with ConsoleView(console) as view:
-            legs = [_leg(request, _both(run, view)) for request in requests]
+            legs = [_leg(_shrinking(request, run, console, shrink), _both(run, view)) for request in requests]
     except (SubjectError, ScenarioError) as error:
         run.close()
         _usage(str(error))
@@ -141,12 +186,66 @@ def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level) -
         console.print(
             f"{verdict.shown} at level {data['level']}: {folder / 'report.md'}", highlight=False, soft_wrap=True
         )
-        for file in data["cases"][:1]:
+        for file in [*data["shrunk"], *data["cases"]][:1]:
             console.print(f"shown again by: warmcold replay {file}", highlight=False, soft_wrap=True)
     if low:
         typer.echo(f"level {low[0].level.name} is below the required {least.name}", err=True)
         raise typer.Exit(3)
     raise typer.Exit(verdict.exit_code)
+
+
+def _shrinking(request: Any, run: RunFolder, console: Console, seconds: float) -> Any:
+    """The request with its first failing conversation made small, where there is time for that."""
+
+    def on_failure(arms: Arms, watch: Watch, played: ScenarioPlayed) -> None:
+        scenario = played.result.scenario
+        try:
+            shrunk = smallest(arms, scenario, played.result.findings[0], watch, seconds=seconds)
+        except NotShownError as error:
+            console.print(str(error), highlight=False, markup=False, soft_wrap=True)
+            return
+        shrunk = _confirmed(shrunk, request)
+        run.add(played, shrunk, numerics=request.numerics)
+        console.print(_sizes(scenario, shrunk), highlight=False, markup=False, soft_wrap=True)
+
+    return replace(request, on_failure=on_failure) if seconds else request
+
+
+def _confirmed(shrunk: Shrunk, request: Any) -> Shrunk:
+    return confirm(
+        shrunk, model=str(request.model), leg=request.leg, numerics=request.numerics, threads=request.threads
+    )
+
+
+def _sizes(before: Scenario, shrunk: Shrunk) -> str:
+    """How much smaller, how sure, how hard it was."""
+    after = shrunk.scenario
+    sure = (
+        "confirmed in a fresh process" if shrunk.confirmed else f"NOT CONFIRMED, maybe nondeterministic: {shrunk.why}"
+    )
+    end = "" if shrunk.complete else ", stopped by the time"
+    return (
+        f"shrunk from {before.turns} turns with {token_count(before)} tokens to {after.turns} with {token_count(after)} "
+        f"({shrunk.tries} tries, {shrunk.seconds:.0f} s{end}); {sure}"
+    )
+
+
+def _again(
+    file: Path, scenario: Scenario, model: Path | None, backend: str | None, numerics: str | None, threads: int
+) -> Any:
+    """The request that plays a case as it was found, or as told."""
+    from .verify import Request
+
+    found = _found(file)
+    chosen = model or (Path(found["model"]) if "model" in found else None)
+    if chosen is None:
+        _usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
+    leg, _, device = str(found.get("leg", "native-cpu")).partition("-")
+    return Request(
+        model=chosen, backend=backend or leg, device=device or "cpu",
+        numerics=numerics or str(found.get("numerics", "invariant")), examples=0, seconds=1e9, threads=threads,
+        cases=[(file.name, scenario)],
+    )  # fmt: skip
 
 
 def _leg(request: Any, emit: Callable[[Event], None]) -> LegFinished:

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from .reference import Prediction
 
 Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
-_NUMPY = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
 _LAYER = re.compile(r"\.(\d+)\.(?:key|value)$")
 
 
@@ -74,8 +75,8 @@ class BareLoop:
     def empty(self) -> Kv:
         """No positions."""
         return tuple(
-            (np.zeros((heads, 0, dim), np.float32), np.zeros((heads, 0, dim), np.float32))
-            for heads, dim in self.ports.shapes
+            (np.zeros((heads, 0, dim), self.ports.dtypes[key]), np.zeros((heads, 0, dim), self.ports.dtypes[value]))
+            for (heads, dim), (key, value, _, _) in zip(self.ports.shapes, self.ports.layers, strict=True)
         )
 
     def step(self, past: Kv, tokens: Sequence[int]) -> tuple[NDArray[np.float32], Kv]:
@@ -131,14 +132,21 @@ class Shadow:
         self.pages: dict[PageKey, Kv] = {}
 
     def turn(
-        self, session: str, prompt: Tokens, salt: str | None, plan: Prediction, *, max_new_tokens: int
+        self,
+        session: str,
+        prompt: Tokens,
+        salt: str | None,
+        plan: Prediction,
+        *,
+        max_new_tokens: int,
+        max_calls: int | None = None,
     ) -> MatchedTurn:
-        """Play the turn that the twin predicts, greedily, and remember the session's arrays."""
+        """Play the turn that the twin predicts, greedily, for at most `max_calls` calls; keep the session's arrays."""
         past = seeded = self._past(session, prompt, salt, plan)
         context, fed = list(prompt), list(prompt[: plan.reused])
         logits: list[NDArray[np.float32]] = []
         calls: list[int] = []
-        for rows in self._schedule(plan, context, fed, max_new_tokens, len(prompt)):
+        for rows in islice(self._schedule(plan, context, fed, max_new_tokens, len(prompt)), max_calls):
             tokens = context[len(fed) : len(fed) + rows]
             out, past = self._loop.step(past, tokens if self._loop.stateful else [*fed, *tokens])
             fed += tokens
@@ -166,7 +174,7 @@ class Shadow:
         """
         for key in set(seen) & set(self.pages):
             fresh = self._written(key, prompt, salt, plan, end)
-            if not _equal(seen[key], self.pages[key]) and _equal(seen[key], fresh):
+            if not _equal(seen[key], widened(self.pages[key])) and _equal(seen[key], widened(fresh)):
                 self.pages[key] = fresh
 
     def _written(self, key: PageKey, prompt: Tokens, salt: str | None, plan: Prediction, end: Kv) -> Kv:
@@ -185,6 +193,10 @@ class Shadow:
     def rewind(self, session: str, n: int) -> None:
         """The session's arrays hold only their first `n` positions."""
         self._sessions[session] = _cut(self._sessions[session], 0, n)
+
+    def fork(self, session: str, to: str) -> None:
+        """`to` holds the same arrays; neither is ever written in place."""
+        self._sessions[to] = self.held(session)
 
     def new_session(self, session: str) -> None:
         """The session holds nothing."""
@@ -210,6 +222,11 @@ class Shadow:
         """The first `hit` positions from the rows of each published page on the way."""
         stops = [*range(self._page_size, hit, self._page_size), hit] if hit else []
         return _join([self._loop.empty(), *(self.pages[(salt, prompt[:stop])] for stop in stops)])
+
+
+def widened(kv: Kv) -> Kv:
+    """Rows of any float dtype as float32, as pages hold them. Nothing is lost, but a NaN may become another NaN."""
+    return tuple((keys.astype(np.float32), values.astype(np.float32)) for keys, values in kv)
 
 
 def _equal(left: Kv, right: Kv) -> bool:

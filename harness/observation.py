@@ -42,7 +42,7 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One finished turn of the subject."""
+    """One finished turn of the subject. `failed`: the error planted in it struck, and the engine raised it as its own."""
 
     tokens: Tokens
     stop: str
@@ -57,3 +57,4 @@ class Observation:
     seeded: Kv | None = None
     end: Kv | None = None
     pool: Pool | None = None
+    failed: bool = False

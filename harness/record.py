@@ -36,7 +36,10 @@ class ClosedForm(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TurnRecord:
-    """One turn on every arm. `legal`: prefixes that may be published after it; `before`: those that were before it.
+    """One turn on every arm. `fed`: what has run through the model by its end.
+
+    `legal`: prefixes that may be published after it; `required`: those that must be unless pages ran short; `before`:
+    those that were before it.
 
     `recompute(tokens, schedule)` runs the oracle from nothing; None where there is no oracle of the numbers.
     """
@@ -44,7 +47,7 @@ class TurnRecord:
     name: str
     prompt: Tokens
     salt: str | None
-    max_new_tokens: int
+    fed: Tokens
     settings: Settings
     stateful: bool
     capabilities: Capabilities
@@ -53,6 +56,7 @@ class TurnRecord:
     matched: MatchedTurn
     before: frozenset[PageKey]
     legal: frozenset[PageKey]
+    required: frozenset[PageKey]
     wanted_pages: int
     shadow_pages: Mapping[PageKey, Kv]
     cold: Observation | None = None
@@ -64,11 +68,6 @@ class TurnRecord:
     def context(self) -> Tokens:
         """Prompt and the warm engine's reply."""
         return (*self.prompt, *self.warm.tokens)
-
-    @property
-    def fed(self) -> Tokens:
-        """What a step-by-step loop has run through the model by the end of the turn."""
-        return self.context[: len(self.prompt) + max(len(self.warm.tokens) - 1, 0)]
 
 
 Check = Callable[[TurnRecord], CheckResult]

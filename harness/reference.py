@@ -64,16 +64,31 @@ class Twin:
             return self._prediction(prompt, 0, "none", kept_reason, gate, hit, cut, declined=True)
         return self._prediction(prompt, kept, "retained" if kept else "none", kept_reason, gate, hit, cut)
 
-    def finish(self, session: str, prompt: Tokens, tokens: Tokens, salt: str | None, was: Prediction) -> set[PageKey]:
-        """Record a finished turn; returns the prefixes that may now be published (all of them, without pressure)."""
+    def fed(self, prompt: Tokens, tokens: Tokens, was: Prediction, cancel_after: int | None) -> Tokens:
+        """What has run through the model by the end: all but the last sampled token, or as far as the calls went."""
+        if cancel_after is not None and cancel_after < len(was.prefill):
+            return prompt[: was.reused + sum(was.prefill[:cancel_after])]
+        return (*prompt, *tokens)[: len(prompt) + max(len(tokens) - 1, 0)]
+
+    def finish(self, session: str, context: Tokens, fed: Tokens, salt: str | None, was: Prediction) -> set[PageKey]:
+        """Record a turn that ended at a step boundary; returns what is published then (without pressure, all of it)."""
         if not self.stateful:
             return set()
-        context = (*prompt, *tokens)
-        fed = len(prompt) + max(len(tokens) - 1, 0)
-        self.sessions[session] = _Held(context=context, length=fed, salt=salt)
-        if was.gate is not None:
+        self.sessions[session] = _Held(context=context, length=len(fed), salt=salt)
+        return set(self.published) if was.gate is not None else self.published | self.keys(fed, salt)
+
+    def fail(self, session: str, context: Tokens, salt: str | None, was: Prediction) -> set[PageKey]:
+        """Record a turn that failed inside a step: its state is dropped. Returns what may be published then."""
+        self.sessions.pop(session, None)
+        if not self.stateful or was.gate is not None:
             return set(self.published)
-        return self.published | self.keys(context[:fed], salt)
+        return self.published | self.keys(context, salt)
+
+    def fork(self, session: str, to: str) -> None:
+        """`to` holds what `session` holds."""
+        self.sessions.pop(to, None)
+        if session in self.sessions:
+            self.sessions[to] = self.sessions[session]
 
     def settle(self, observed: set[PageKey]) -> None:
         """Carry on from what is really published (checked by then)."""

@@ -15,9 +15,12 @@ from .matched import BareLoop, RawModel, Shadow
 from .observation import Observation, Tokens
 from .record import ClosedForm, TurnRecord
 from .reference import Twin
-from .scenario import NewSession, Rewind, Scenario, Turn, resolve
-from .subject import Instance, RefusedError, Subject
+from .scenario import Fork, NewSession, Rewind, Scenario, Turn, resolve
+from .subject import Instance, MaskedError, RefusedError, Subject
 from .verdict import CheckResult, Finding, Verdict, merge
+
+AFTER_FAILURE = ("kv_pages", "conservation")
+"""What can be judged of a turn that failed: pages. That nothing else was left behind, the turns after it show."""
 
 Encode = Callable[[str], Sequence[int]]
 
@@ -99,6 +102,8 @@ class _Play:
                 self._turn(op)
             elif isinstance(op, NewSession):
                 self._new(op)
+            elif isinstance(op, Fork):
+                self._fork(op)
             else:
                 self._rewind(op)
             if self.result.findings:
@@ -114,6 +119,12 @@ class _Play:
             instance.new_session(op.session)
         self.twin.new_session(op.session)
         self.shadow.new_session(op.session)
+
+    def _fork(self, op: Fork) -> None:
+        for instance in self._instances():
+            instance.fork(op.session, op.to)
+        self.twin.fork(op.session, op.to)
+        self.shadow.fork(op.session, op.to)
 
     def _rewind(self, op: Rewind) -> None:
         held = self.twin.held(op.session)
@@ -136,6 +147,9 @@ class _Play:
             if legal:
                 self._find("refusal", "twin", op.name, "a legal prompt was refused", str(error), "a reply")
             return
+        except MaskedError as error:
+            self._find("masked", "law", op.name, "an error inside the engine was masked", str(error), "an error")
+            return
         except Exception as error:  # whatever an engine throws on a legal request is a finding about it
             self._find("crash", "subject", op.name, "the subject crashed on a legal request",
                        f"{type(error).__name__}: {error}", "a reply")  # fmt: skip
@@ -144,29 +158,42 @@ class _Play:
             self._find("refusal", "twin", op.name, "an illegal prompt was answered", f"{len(prompt)} tokens",
                        f"1 to {self.arms.max_context}")  # fmt: skip
             return
+        if op.cancel_after == 0:
+            self.history[op.name] = (prompt, prompt)  # it never started: nothing may have changed, as later turns show
+            return
         self._judge(self._record(op, prompt, seen))
 
     def _record(self, op: Turn, prompt: Tokens, seen: list[Observation]) -> TurnRecord:
+        """Bring twin and shadow over the turn, and put everything that was seen side by side."""
         warm = replace(seen[0], pool=self.warm.pool())
-        plan = self.twin.predict(op.session, prompt, op.salt, decline_rewind=op.decline_rewind)
-        matched = self.shadow.turn(op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens)
-        before = frozenset(self.twin.published)
-        legal = self.twin.finish(op.session, prompt, warm.tokens, op.salt, plan)
+        twin, shadow = self.twin, self.shadow
+        plan = twin.predict(op.session, prompt, op.salt, decline_rewind=op.decline_rewind)
+        before = frozenset(twin.published)
+        matched = shadow.turn(
+            op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens, max_calls=op.cancel_after
+        )
+        context = (*prompt, *(matched.tokens if warm.failed else warm.tokens))
+        if warm.failed:
+            fed = context[: len(prompt) + max(len(matched.tokens) - 1, 0)]
+            legal, required = twin.fail(op.session, fed, op.salt, plan), set(before)
+            shadow.new_session(op.session)
+        else:
+            fed = twin.fed(prompt, warm.tokens, plan, op.cancel_after)
+            legal = required = twin.finish(op.session, context, fed, op.salt, plan)
+        wanted = 0 if plan.gate else twin.pages_wanted(max(len(fed), len(prompt)), plan.cut)
         observed = set(warm.pool.entries) if warm.pool is not None else legal
-        fed = (*prompt, *warm.tokens)[: len(prompt) + max(len(warm.tokens) - 1, 0)]
-        wanted = 0 if plan.gate else self.twin.pages_wanted(len(fed), plan.cut)
         if warm.pool is not None and wanted > self.result.scenario.settings.pages - len(before):
-            own = {key: rows for key, rows in warm.pool.bytes.items() if key in self.twin.keys(fed, op.salt)}
-            self.shadow.republish(own, prompt, op.salt, plan, matched.end)
-        self.shadow.publish(legal, prompt, op.salt, plan, matched.end)
-        self.twin.settle(observed & legal)
-        self.shadow.forget(observed)
-        self.history[op.name] = (prompt, (*prompt, *warm.tokens))
+            own = {key: rows for key, rows in warm.pool.bytes.items() if key in twin.keys(fed, op.salt)}
+            shadow.republish(own, prompt, op.salt, plan, matched.end)
+        shadow.publish(legal & observed, prompt, op.salt, plan, matched.end)
+        twin.settle(observed & legal)
+        shadow.forget(observed)
+        self.history[op.name] = (prompt, context)
         return TurnRecord(
             name=op.name,
             prompt=prompt,
             salt=op.salt,
-            max_new_tokens=op.max_new_tokens,
+            fed=fed,
             settings=self.result.scenario.settings,
             stateful=self.arms.stateful,
             capabilities=self.arms.subject.capabilities,
@@ -175,13 +202,21 @@ class _Play:
             matched=matched,
             before=before,
             legal=frozenset(legal),
+            required=frozenset(required),
             wanted_pages=wanted,
-            shadow_pages=dict(self.shadow.pages),
-            cold=self.warm.cold(op, prompt) if self.watch.cold else None,
+            shadow_pages=dict(shadow.pages),
+            cold=self._cold(op, prompt, warm),
             closed=self.arms.closed,
             poisoned=seen[1] if len(seen) > 1 else None,
             recompute=self.oracle.recompute if self.watch.oracle else None,
         )
+
+    def _cold(self, op: Turn, prompt: Tokens, warm: Observation) -> Observation | None:
+        """The same request cold, undisturbed and just as long; None for a turn that gave no token to compare."""
+        if not self.watch.cold or warm.failed or (op.cancel_after is not None and not warm.tokens):
+            return None
+        calm = replace(op, cancel_after=None, fail=None, max_new_tokens=len(warm.tokens))
+        return self.warm.cold(calm, prompt)
 
     def _judge(self, record: TurnRecord) -> None:
         result = self.result
@@ -193,8 +228,12 @@ class _Play:
             result.reused_turns += 1
             result.least_share = min(result.least_share, record.warm.reused / len(record.prompt))
         result.sources[record.plan.source] = result.sources.get(record.plan.source, 0) + 1
-        for name, check in ALL.items():
-            seen = check(record)
+        names = AFTER_FAILURE if record.warm.failed else tuple(ALL)
+        if record.poisoned is not None and record.poisoned.failed != record.warm.failed:
+            self._find("poison", "poison", record.name, "a planted error struck in one run only", str(record.warm.failed),
+                       str(record.poisoned.failed))  # fmt: skip
+        for name in names:
+            seen = ALL[name](record)
             into = result.checks.setdefault(name, CheckResult())
             into.compared += seen.compared
             into.findings += seen.findings

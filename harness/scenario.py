@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 FORMAT = 1
+FAIL_POINTS = ("feed", "append", "grow", "rewind", "seeded", "mirror", "publish")
+"""Where an error can be planted; see `engine/probe.py` for when each is visited."""
 
 
 class ScenarioError(Exception):
@@ -37,6 +39,8 @@ class Turn:
     `keep`: how much of the base is kept: None all, an int that many tokens (negative: all but so many), a float that
     fraction. `drop`: a span [start, stop) removed from what is kept. `append`: token ids, or a text for the model's own
     tokenizer. `decline_rewind`: the store is made to decline a rewind in this turn, which the engine must survive.
+    `cancel_after`: the stream is closed after so many model calls (0: before the first). `fail`: [point, n], an error is
+    planted at the n-th visit of that point of the engine during this turn (points: `FAIL_POINTS`).
     """
 
     op: ClassVar[str] = "turn"
@@ -50,6 +54,8 @@ class Turn:
     max_new_tokens: int = 4
     salt: str | None = None
     decline_rewind: bool = False
+    cancel_after: int | None = None
+    fail: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +75,17 @@ class Rewind:
     to: int | float
 
 
-Op = Turn | NewSession | Rewind
-_OPS: dict[str, type[Turn] | type[NewSession] | type[Rewind]] = {kind.op: kind for kind in (Turn, NewSession, Rewind)}
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """Make session `to` a fork of `session`: it retains the same, and neither touches the other afterwards."""
+
+    op: ClassVar[str] = "fork"
+    session: str
+    to: str
+
+
+Op = Turn | NewSession | Rewind | Fork
+_OPS: dict[str, type[Op]] = {kind.op: kind for kind in (Turn, NewSession, Rewind, Fork)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +172,8 @@ def _op(item: object, at: int) -> Op:
     op = _build(_OPS[item["op"]], {key: value for key, value in item.items() if key != "op"}, place)
     if isinstance(op, Turn):
         _check_turn(op, place)
+    if isinstance(op, Fork) and not (isinstance(op.session, str) and isinstance(op.to, str)):
+        raise ScenarioError(f"{place}: session and to are {op.session!r} and {op.to!r}; give two texts")
     if isinstance(op, Rewind) and (isinstance(op.to, bool) or not isinstance(op.to, (int, float)) or op.to < 0):
         raise ScenarioError(f"{place}: to is {op.to!r}; give 0 or more")
     return op  # type: ignore[no-any-return]  # _build is typed by its argument's class, which mypy joins to object
@@ -189,6 +206,12 @@ def _check_turn(turn: Turn, place: str) -> None:
         raise ScenarioError(f"{place}: drop is {turn.drop!r}; give [start, stop]")
     if not isinstance(turn.decline_rewind, bool):
         raise ScenarioError(f"{place}: decline_rewind is {turn.decline_rewind!r}; give true or false")
+    if turn.cancel_after is not None and not _natural(turn.cancel_after):
+        raise ScenarioError(f"{place}: cancel_after is {turn.cancel_after!r}; give null or an integer, 0 or more")
+    if turn.fail is not None and not (
+        isinstance(turn.fail, tuple) and len(turn.fail) == 2 and turn.fail[0] in FAIL_POINTS and _natural(turn.fail[1])
+    ):
+        raise ScenarioError(f"{place}: fail is {turn.fail!r}; give [point, n] with a point of {list(FAIL_POINTS)}")
     for name in ("name", "session"):
         if not isinstance(getattr(turn, name), str):
             raise ScenarioError(f"{place}: {name} is {getattr(turn, name)!r}; give a text")

@@ -18,6 +18,10 @@ class RefusedError(Exception):
     """A typed refusal of a request (too long, say) with its reason. An observation, not a crash."""
 
 
+class MaskedError(Exception):
+    """An error planted inside the engine struck, and the engine answered as if nothing had happened."""
+
+
 class SubjectError(Exception):
     """The subject cannot be opened: its own message says which file, option or device is at fault."""
 
@@ -48,6 +52,9 @@ class Instance(Protocol):
 
     def new_session(self, session: str) -> None:
         """Open, or replace, the named session."""
+
+    def fork(self, session: str, to: str) -> None:
+        """Make session `to` a fork of `session`."""
 
     def rewind(self, session: str, n: int) -> bool:
         """Ask the session to hold only its first n tokens; False where it declines."""

@@ -23,9 +23,15 @@ REAL_VOCABULARY = 4096
 """From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
 
 
+OnFailure = Callable[[Arms, Watch, ScenarioPlayed], None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to verify. `seconds` bounds the time after loading; `cases` are played first; `keep_going`: past failures."""
+    """What to verify. `seconds` bounds the time after loading; `cases` are played first; `keep_going`: past failures.
+
+    `on_failure` is called with the first conversation that fails, after its event, while the model is still loaded.
+    """
 
     model: Path
     backend: str
@@ -37,6 +43,7 @@ class Request:
     threads: int = 2
     cases: Sequence[tuple[str, Scenario]] = ()
     keep_going: bool = False
+    on_failure: OnFailure | None = None
 
     @property
     def leg(self) -> str:
@@ -115,9 +122,13 @@ class _Run:
         watch = Watch(poison=not self._real or not self.results)
         result = run_scenario(self.arms, scenario, watch)
         self.results.append(result)
+        first = bool(result.findings) and not self.findings
         self.findings += [(origin, finding) for finding in result.findings]
-        self.emit(ScenarioPlayed(leg=self.request.leg, model=str(self.request.model), number=len(self.results),
-                                 origin=origin, result=result))  # fmt: skip
+        played = ScenarioPlayed(leg=self.request.leg, model=str(self.request.model), number=len(self.results),
+                                origin=origin, result=result)  # fmt: skip
+        self.emit(played)
+        if first and self.request.on_failure is not None:
+            self.request.on_failure(self.arms, watch, played)
         return self.request.keep_going or not result.findings
 
     def _conclude(self) -> LegFinished:

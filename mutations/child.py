@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from harness.runner import Arms, ScenarioResult, Watch, _Play
-from harness.scenario import NewSession, Scenario, Turn
+from harness.scenario import NewSession, Rewind, Scenario, Turn
 from harness.verdict import Finding
 from harness.verify import open_arms
 
 from .mutant import CRASH
 from .scenarios import scenarios
 
-ENDS = (CRASH, "refusal")
+ENDS = (CRASH, "refusal", "masked")
 """After these the subject and its arms no longer hold the same conversation, so nothing further can be judged."""
 
 
@@ -41,6 +41,7 @@ class _ToTheEnd(_Play):
             elif isinstance(op, NewSession):
                 self._new(op)
             else:
+                assert isinstance(op, Rewind), f"no conversation of this package holds {op}"
                 self._rewind(op)
             if any(finding.check in ENDS for finding in self.result.findings):
                 return self.result

@@ -58,7 +58,7 @@ def _run(chosen: Sequence[Mutant], folder: Path, jobs: int) -> int:
 
 
 def _watched(chosen: Sequence[Mutant], jobs: int, console: Console) -> Report:
-    """Run with a progress bar; whatever was not killed is printed above it at once."""
+    """Run with a progress bar, and print at once what was not killed; into a file or pipe, print every result."""
     columns = (TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("copying the sources", total=len(chosen))
@@ -68,7 +68,7 @@ def _watched(chosen: Sequence[Mutant], jobs: int, console: Console) -> Report:
 
         def finished(result: Result) -> None:
             progress.advance(task)
-            if result.outcome.value != "KILLED":
+            if result.outcome.value != "KILLED" or not console.is_terminal:
                 seen = ", ".join(result.killed_by) or "nothing"
                 console.print(f"{result.outcome.value}  {result.mutant.id}  seen by: {seen}", markup=False)
 

@@ -16,7 +16,7 @@ from .mutant import ALLOWLIST, CRASH, Outcome, Result
 LEAST_KILLED = 0.95
 """The share of mutants that the very check must kill that ought to; the rest may fall to another."""
 
-CHECKS = (*ALL, "rewind", "refusal", ALLOWLIST, CRASH)
+CHECKS = (*ALL, "rewind", "refusal", "masked", ALLOWLIST, CRASH)
 """The columns, in the order in which the harness reports."""
 
 

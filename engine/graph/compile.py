@@ -9,24 +9,24 @@ places are one and nothing is sent.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import HOST, Device, find_device, silence
-from ..errors import ModelError, UsageError
+from ..arrays import HOST, Device, find_device
+from ..errors import UsageError
 from ..kernels.arithmetic import Anchored, Arithmetic, Free
 from ..kernels.call import Call, Kernel
 from ..kernels.matmul import stored_matrix
 from ..kernels.probing import largest_tile
-from ..kernels.table import find_kernel
 from ..kv.layout import KvGeometry
-from .fallback import reference_kernel
+from .library import Library
 from .load import GraphModel, Node, Port
-from .passes import APPEND, Constants, Place, live_nodes, slot_inputs, with_appends
+from .passes import Constants, Place, live_nodes, slot_inputs, with_appends
 from .plan import CompiledModel, Step
+from .precision import Precision, kind_of
 
 Pairs = Sequence[tuple[str, str]]
 Known = tuple[NDArray[Any] | None, ...]
@@ -54,12 +54,12 @@ def compile_model(
     assert len(past) == len(present) == len(geometry.layers)
     place = device if isinstance(device, Device) else find_device(device)
     wanted = list(dict.fromkeys([logits, *(port.name for port in graph.outputs)]))
-    constants, library = Constants(graph), _Library(graph)
+    constants, library = Constants(graph), Library(graph)
     nodes = with_appends(live_nodes(graph.nodes, wanted), _layers(past), _layers(present))
     nodes = live_nodes(constants.fold(nodes, library.evaluate), wanted)
     read = {name for node in nodes for name in node.inputs} | set(wanted)
     inputs = tuple(port for port in graph.inputs if port.name in read and port.name not in _layers(past))
-    compiler = _Compiler(inputs, place, constants, library, tuple(_layers(past)))
+    compiler = _Compiler(inputs, place, constants, library, _past_kinds(past, geometry))
     weights = {node.outputs[0]: weight for node in nodes if (weight := _weight(node, constants)) is not None}
     mathematics, tile = _arithmetic(place, list(weights.values()), numerics)
     head = None
@@ -83,7 +83,13 @@ def compile_model(
 
 
 def _weight(node: Node, constants: Constants) -> NDArray[Any] | None:
-    return stored_matrix(node, constants.find(node.inputs[1])) if len(node.inputs) > 1 else None
+    return stored_matrix(node, constants.wide(node.inputs[1])) if len(node.inputs) > 1 else None
+
+
+def _past_kinds(past: Pairs, geometry: KvGeometry) -> dict[str, str | None]:
+    """The past ports, in order, and the 16-bit float in which each is stored, if it is."""
+    pairs = zip(past, geometry.layers, strict=True)
+    return {name: kind_of(layer.dtype) for pair, layer in pairs for name in pair}
 
 
 def _arithmetic(
@@ -115,50 +121,24 @@ def _check_ports(graph: GraphModel, past: Pairs, present: Pairs, logits: str) ->
                 raise UsageError(f"{graph.path}: no {what} {name!r}; the model has {sorted(known)}")
 
 
-class _Library:
-    """Kernels by node: ours, else the reference evaluator's."""
-
-    def __init__(self, graph: GraphModel) -> None:
-        self._graph = graph
-
-    def find(self, node: Node) -> tuple[Kernel, bool]:
-        """The kernel, and whether it is the slow generic one. ModelError when nobody knows the operator."""
-        if (node.domain, node.op_type) == APPEND:
-            return Kernel(lambda call: lambda slot, rows: slot.append(rows)), False
-        kernel = find_kernel(node.domain, node.op_type, node.version)
-        return (kernel, False) if kernel is not None else (self._fallback(node), True)
-
-    def evaluate(self, node: Node, inputs: list[NDArray[Any] | None]) -> Sequence[Any]:
-        """Run one node on the host, now."""
-        kernel, _ = self.find(node)
-        run = kernel.build(Call(node=node, device=HOST, math=Free(HOST), constants=tuple(inputs)))
-        with silence():
-            result = run(*inputs)
-        return [np.asarray(value) for value in (result if isinstance(result, tuple) else (result,))]
-
-    def _fallback(self, node: Node) -> Kernel:
-        run = reference_kernel(node, self._graph.opsets)
-        if run is None:
-            raise ModelError(f"{self._graph.path}: unknown operator {node}; use the 'ort' backend for this model")
-
-        def build(call: Call) -> Callable[..., Any]:
-            if not call.device.is_host:
-                raise call.refuse(f"computing it on {call.device.name} (there is only a slow version on the host)")
-            return run
-
-        return Kernel(build)
-
-
 class _Compiler:
     """What accumulates while steps are made: where each value is, the transfers already there, the fallbacks."""
 
     def __init__(
-        self, inputs: Sequence[Port], device: Device, constants: Constants, library: _Library, past: Sequence[str]
+        self,
+        inputs: Sequence[Port],
+        device: Device,
+        constants: Constants,
+        library: Library,
+        past: Mapping[str, str | None],
     ) -> None:
         self.device = device
         self.steps: list[Step] = []
         self.fallbacks: Counter[str] = Counter()
         self._constants, self._library = constants, library
+        fed = {port.name: kind_of(port.dtype) for port in inputs}
+        kinds = {name: kind for name, kind in {**past, **fed}.items() if kind}
+        self._precision = Precision(kinds, self._constant_kind)
         self._values: list[Any] = []
         self._places: dict[tuple[str, bool], int] = {}
         self._on_host: set[str] = set()
@@ -174,8 +154,9 @@ class _Compiler:
         slots = {index for index in slot_inputs(node) if node.inputs[index] in self.slots}
         away = not self.device.is_host and (bool(slots) or self._needs_device(node, kernel))
         device, math = (self.device, device_math) if away else (HOST, host_math)
-        known: Known = tuple(self._constants.find(name) for name in node.inputs)
+        known: Known = tuple(self._constants.wide(name) for name in node.inputs)
         run = kernel.build(Call(node=node, device=device, math=math, constants=known))
+        run = self._precision.bound(node, run, slots, device)
         inputs = tuple(self._input(name, index, index in slots, away, kernel) for index, name in enumerate(node.inputs))
         here = not away or kernel.host_output
         outputs = tuple(self._made(name, here) if name else None for name in node.outputs)
@@ -208,6 +189,10 @@ class _Compiler:
         computed = (name for index, name in enumerate(node.inputs) if name and index not in kernel.host)
         return any(name not in self._on_host and not self._is_small(name) for name in computed)
 
+    def _constant_kind(self, name: str) -> str | None:
+        value = self._constants.find(name)
+        return None if value is None else kind_of(value.dtype.name)
+
     def _is_small(self, name: str) -> bool:
         return name in self._constants and self._constants[name].size <= SMALL
 
@@ -219,8 +204,8 @@ class _Compiler:
         """Where `name` is found on the host or the device; adds the step that brings it there."""
         host = host or self.device.is_host
         if (name, host) not in self._places:
-            if name in self._constants:
-                value = canonical(self._constants[name])
+            if (constant := self._constants.wide(name)) is not None:
+                value = canonical(constant)
                 self._places[name, host] = self._new(value if host else self.device.from_host(value))
             else:
                 source, move = self._source(name, host)

@@ -12,11 +12,17 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ..errors import ModelError
+from ..kv.layout import widen
 from .load import GraphModel, Node
 
 APPEND = ("warmcold", "KvAppend")
-_ATTENTION = {("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2))}  # past input -> present output
+_PRESENT = {  # past input -> present output
+    APPEND: ((0, 0),),
+    ("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2)),
+    ("", "Attention"): ((4, 1), (5, 2)),
+}
 _POSITION_AXES = (2, -2)
+NARROW = ("float16", "bfloat16")
 
 Place = tuple[int, int]
 """A layer and a part of it."""
@@ -62,11 +68,15 @@ def with_appends(nodes: Sequence[Node], past: Mapping[str, Place], present: Mapp
     return rewritten
 
 
+def present_of(node: Node) -> tuple[tuple[int, int], ...]:
+    """Pairs (input that takes a KV slot itself instead of the past array, output that is the present) of `node`."""
+    pairs = _PRESENT.get((node.domain, node.op_type), ())
+    return tuple((taken, made) for taken, made in pairs if taken < len(node.inputs) and made < len(node.outputs))
+
+
 def slot_inputs(node: Node) -> tuple[int, ...]:
     """The inputs of `node` that take a KV slot itself instead of the past array."""
-    if (node.domain, node.op_type) == APPEND:
-        return (0,)
-    return tuple(source for source, _ in _ATTENTION.get((node.domain, node.op_type), ()) if source < len(node.inputs))
+    return tuple(taken for taken, _ in present_of(node))
 
 
 def _is_append(node: Node, past: Mapping[str, Place], present: Mapping[str, Place]) -> bool:
@@ -85,10 +95,7 @@ def _append(node: Node) -> Node:
 
 
 def _appended(node: Node, past: Mapping[str, Place]) -> list[str]:
-    if (node.domain, node.op_type) == APPEND:
-        return [node.outputs[0]]
-    pairs = _ATTENTION.get((node.domain, node.op_type), ())
-    return [node.outputs[made] for taken, made in pairs if taken < len(node.inputs) and node.inputs[taken] in past]
+    return [node.outputs[made] for taken, made in present_of(node) if node.inputs[taken] in past]
 
 
 Evaluate = Callable[[Node, list[NDArray[Any] | None]], Sequence[Any]]
@@ -100,6 +107,7 @@ class Constants:
     def __init__(self, graph: GraphModel) -> None:
         self._graph = graph
         self._known: dict[str, NDArray[Any]] = {}
+        self._wide: dict[str, NDArray[Any]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._known or name in self._graph.initializers
@@ -114,6 +122,15 @@ class Constants:
         if name not in self:
             return None
         return self[name]
+
+    def wide(self, name: str) -> NDArray[Any] | None:
+        """As `find`, a 16-bit value as float32; widened once."""
+        if name not in self._wide and name in self:
+            value = self[name]
+            if value.dtype.name not in NARROW:
+                return value
+            self._wide[name] = widen(value)
+        return self._wide.get(name)
 
     def fold(self, nodes: Sequence[Node], evaluate: Evaluate) -> tuple[Node, ...]:
         """Compute the nodes whose inputs are all known, and return the others. Random operators are never folded."""

@@ -22,30 +22,36 @@ ROWS_AT_ONCE = 256  # query rows per pass: bounds the score matrix, and lets ear
 
 @dataclass(frozen=True)
 class Attention:
-    """Causal attention of one kind. `window` counts the query's own position; None is no bound."""
+    """Attention of one kind. `window` counts the query's own position; None is no bound."""
 
     device: Device
     math: Arithmetic
     scale: float
     softcap: float = 0.0
     window: int | None = None
+    causal: bool = True
 
-    def __call__(self, query: Any, key: Any, value: Any, start: int, group: int) -> Any:
+    def __call__(self, query: Any, key: Any, value: Any, start: int, group: int, bias: Any = None) -> Any:
         """Attend.
 
         query `[KH, S * group, D]`, rows ordered by position (the first is `start`), then by head of the group;
-        key, value `[KH, start + S, D]`, any strides. Returns `[KH, S * group, D]`.
+        key, value `[KH, T, D]`, any strides, in 16 bits if they are stored so. `bias` `[KH or 1, S * group, T]` is
+        added to the scaled scores. Returns `[KH, S * group, D]`.
         """
-        xp, rows = self.device.xp, query.shape[1]
+        xp, rows, total = self.device.xp, query.shape[1], key.shape[1]
         parts = []
         for first in range(0, rows, ROWS_AT_ONCE):
             stop = min(first + ROWS_AT_ONCE, rows)
-            keys = start + (stop - 1) // group + 1
+            keys = min(start + (stop - 1) // group + 1, total) if self.causal else total
             positions = start + xp.arange(first, stop, dtype=xp.int64) // group
-            parts.append(self._rows(query[:, first:stop, :], key[:, :keys, :], value[:, :keys, :], positions))
+            positions = (
+                xp.minimum(positions, xp.asarray(keys - 1)) if self.causal else xp.full_like(positions, keys - 1)
+            )
+            seen = None if bias is None else bias[:, first:stop, :keys]
+            parts.append(self._rows(query[:, first:stop, :], key[:, :keys, :], value[:, :keys, :], positions, seen))
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
-    def _rows(self, query: Any, key: Any, value: Any, positions: Any) -> Any:
+    def _rows(self, query: Any, key: Any, value: Any, positions: Any, bias: Any) -> Any:
         xp, (heads, rows, width) = self.device.xp, query.shape
         tile = self.math.tile_rows(rows)
         tiles = -(-rows // tile)
@@ -53,22 +59,34 @@ class Attention:
         tiled[:, :rows, :] = query
         tiled = xp.reshape(tiled, (heads, tiles, 1, tile, width))
         block = self.math.key_block(key.shape[1])
-        scores = [xp.matmul(tiled, xp.matrix_transpose(part)[:, None, ...]) for part in self._blocks(key, block)]
-        weights, total = self._weights(scores[0] if len(scores) == 1 else xp.concat(scores, axis=2), positions)
+        scores = [xp.matmul(tiled, xp.matrix_transpose(part)[:, None, ...]) for part in self._blocks(key, block, query)]
+        weights, total = self._weights(scores[0] if len(scores) == 1 else xp.concat(scores, axis=2), positions, bias)
         return xp.reshape(self._mixed(weights, value, block) / total, (heads, tiles * tile, value.shape[2]))[
             :, :rows, :
         ]
 
-    def _weights(self, scores: Any, positions: Any) -> tuple[Any, Any]:
+    def _weights(self, scores: Any, positions: Any, bias: Any) -> tuple[Any, Any]:
         """Scores `[KH, tiles, blocks, tile, block]` to weights of that shape, and their sum `[KH, tiles, tile, 1]`."""
         xp = self.device.xp
         scores = scores * self.scale
         if self.softcap:
             scores = xp.tanh(scores / self.softcap) * self.softcap
+        if bias is not None:
+            scores = scores + self._tiled(bias, scores.shape)
         scores = xp.where(self._allowed(scores.shape, positions), scores, xp.asarray(-math.inf, dtype=scores.dtype))
-        weights = xp.exp(scores - xp.max(scores, axis=(2, 4), keepdims=True))
-        parts = xp.sum(weights, axis=-1, keepdims=True)
-        return weights, _in_order(parts)
+        top = xp.max(scores, axis=(2, 4), keepdims=True)
+        top = xp.where(top == -math.inf, xp.zeros_like(top), top)  # a row that may see nothing: every weight is 0
+        weights = xp.exp(scores - top)
+        total = _in_order(xp.sum(weights, axis=-1, keepdims=True))
+        return weights, xp.where(total == 0, xp.ones_like(total), total)
+
+    def _tiled(self, bias: Any, shape: tuple[int, ...]) -> Any:
+        """`[KH or 1, rows, keys]` as `[KH or 1, tiles, blocks, tile, block]`, zero where there is no row or no key."""
+        xp, (_, tiles, blocks, tile, block) = self.device.xp, shape
+        heads, rows, keys = bias.shape
+        padded = xp.zeros((heads, tiles * tile, blocks * block), dtype=bias.dtype)
+        padded[:, :rows, :keys] = bias
+        return xp.permute_dims(xp.reshape(padded, (heads, tiles, tile, blocks, block)), (0, 1, 3, 2, 4))
 
     def _allowed(self, shape: tuple[int, ...], positions: Any) -> Any:
         """Which keys a row sees, `[tiles, blocks, tile, block]`. Padding rows see what the last row sees."""
@@ -83,15 +101,20 @@ class Attention:
     def _mixed(self, weights: Any, value: Any, block: int) -> Any:
         """The weighted sum of values, `[KH, tiles, tile, D]`."""
         xp, taken, parts = self.device.xp, 0, []
-        for part in self._blocks(value, block):
+        for part in self._blocks(value, block, weights):
             stop = taken + part.shape[1]
             parts.append(xp.matmul(weights[:, :, taken:stop, :, :], part[:, None, ...]))
             taken = stop
         return _in_order(parts[0] if len(parts) == 1 else xp.concat(parts, axis=2))
 
-    def _blocks(self, rows: Any, block: int) -> list[Any]:
-        """`[KH, L, D]` as `[KH, n, block, D]`: the whole blocks in place, then a zero-padded copy of the rest."""
+    def _blocks(self, rows: Any, block: int, like: Any) -> list[Any]:
+        """`[KH, L, D]` as `[KH, n, block, D]`: the whole blocks in place, then a zero-padded copy of the rest.
+
+        Rows stored in 16 bits are widened to the dtype of `like`.
+        """
         xp, (heads, length, width) = self.device.xp, rows.shape
+        if rows.dtype != like.dtype:
+            rows = xp.astype(rows, like.dtype)
         whole = length // block
         parts = []
         if whole:

@@ -25,6 +25,7 @@ _CAST_TARGETS = {
     11: "float64",
     12: "uint32",
     13: "uint64",
+    16: "float32",  # bfloat16: the plan rounds what a node is declared to give in 16 bits
 }
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding. Source: onnxruntime contrib RotaryEmbedding (com.microsoft 1)."""
+"""Rotary position embedding. Source: onnxruntime contrib RotaryEmbedding (com.microsoft 1), ONNX RotaryEmbedding (23)."""
 
 from __future__ import annotations
 
@@ -50,4 +50,26 @@ def _rotary_embedding(call: Call) -> Run:
     return run
 
 
-TABLE: Table = versions("RotaryEmbedding", Kernel(_rotary_embedding), 1, domain="com.microsoft")
+def _standard(call: Call) -> Run:
+    """x `[B, S, heads * D]` or `[B, heads, S, D]`; caches `[N, R / 2]` by position_ids `[B, S]`, or `[B, S, R / 2]`.
+
+    R, the channels that turn, is what the caches say.
+    """
+    xp, interleaved, heads = call.xp, bool(call.attribute("interleaved", 0)), call.attribute("num_heads", 0)
+
+    def run(x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
+        if positions is not None:
+            flat = xp.reshape(positions, (-1,))
+            cos, sin = (xp.reshape(xp.take(c, flat, axis=0), (*positions.shape, c.shape[1])) for c in (cos, sin))
+        if x.ndim == 4:
+            return rotate(xp, x, cos[:, None, :, :], sin[:, None, :, :], interleaved=interleaved)
+        split = xp.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
+        return xp.reshape(rotate(xp, split, cos[:, :, None, :], sin[:, :, None, :], interleaved=interleaved), x.shape)
+
+    return run
+
+
+TABLE: Table = {
+    **versions("RotaryEmbedding", Kernel(_rotary_embedding), 1, domain="com.microsoft"),
+    **versions("RotaryEmbedding", Kernel(_standard), 23),
+}

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from . import activation, attention, elementwise, gather, matmul, normalisation, reduce, rotary, shape
+from . import (
+    activation,
+    attention,
+    elementwise,
+    gather,
+    matmul,
+    normalisation,
+    reduce,
+    rotary,
+    shape,
+    standard_attention,
+)
 from .call import Kernel, Table
 
-_FAMILIES = (activation, attention, elementwise, gather, matmul, normalisation, reduce, rotary, shape)
+_FAMILIES = (
+    activation,
+    attention,
+    elementwise,
+    gather,
+    matmul,
+    normalisation,
+    reduce,
+    rotary,
+    shape,
+    standard_attention,
+)
 
 TABLE: Table = {key: kernel for family in _FAMILIES for key, kernel in family.TABLE.items()}
 

@@ -23,6 +23,9 @@ _DTYPES: dict[str, Any] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
 
+_NAN = {"float16": (13, 0x7C00), "bfloat16": (16, 0x7F80)}
+"""Of each 16-bit dtype: bits of a float32 significand that it lacks, and its exponent bits."""
+
 
 class Part(IntEnum):
     """Index of the key or the value half of a layer, in pages and everywhere else."""
@@ -104,13 +107,29 @@ def storage_dtype(name: str) -> np.dtype[Any]:
 
 
 def widen(rows: NDArray[Any]) -> FloatRows:
-    """float32 copy of float32, float16 or bfloat16 rows; lossless, so pages of two backends compare byte for byte."""
-    return np.array(rows, dtype=np.float32)
+    """float32 copy of float32, float16 or bfloat16 rows; lossless, so pages of two backends compare byte for byte.
+
+    NaNs go over by bits: a conversion in hardware would quiet a signalling one.
+    """
+    wide = rows.astype(np.float32, order="C")
+    if rows.dtype.itemsize == 2 and (nan := np.isnan(rows)).any():
+        missing, exponent = _NAN[rows.dtype.name]
+        bits = rows.view(np.uint16)[nan].astype(np.uint32)
+        payload = bits & ~np.uint32(exponent | 0x8000)
+        wide.view(np.uint32)[nan] = (bits & 0x8000) << 16 | 0x7F800000 | payload << missing
+    return wide
 
 
 def narrow(rows: FloatRows, dtype: str) -> NDArray[Any]:
-    """Rows in the storage dtype `dtype`; exact for every value that `widen` produced from that dtype."""
-    return rows.astype(storage_dtype(dtype), copy=True)
+    """A copy in the storage dtype `dtype`, rounded to nearest; gives back what `widen` got from it, NaNs included."""
+    stored = rows.astype(storage_dtype(dtype), order="C")
+    if dtype in _NAN and (nan := np.isnan(rows)).any():
+        missing, exponent = _NAN[dtype]
+        bits = rows.view(np.uint32)[nan]
+        payload = (bits & 0x7FFFFF) >> missing
+        payload[payload == 0] = 1 << (22 - missing)  # all of it was in the bits that are dropped: still a NaN
+        stored.view(np.uint16)[nan] = (bits >> 16) & 0x8000 | exponent | payload
+    return stored
 
 
 def capacity_bucket(length: int, *, min_capacity: int, max_context: int) -> int:

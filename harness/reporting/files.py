@@ -1,4 +1,7 @@
-"""The run's folder: `events.jsonl` as it goes, `cases/*.json` for what failed, `report.md` and `summary.json` at the end."""
+"""The run's folder: `events.jsonl` as it goes, `cases/*.json` for what failed, `report.md` and `summary.json` at the end.
+
+A conversation that was shrunk lies beside the one it came from: `.shrunk.json`, and `.py`, which shows it on its own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..events import Event, LegFinished, LegStarted, ScenarioPlayed
+from ..shrunk import Shrunk
+from . import script
 from .markdown import render
+from .prose import describe
 from .summary import summary
 
 
@@ -18,6 +24,7 @@ class RunFolder:
         self.path = path
         self.legs: list[LegFinished] = []
         self.cases: list[str] = []
+        self.shrunk: list[tuple[str, Shrunk]] = []
         path.mkdir(parents=True, exist_ok=True)
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
 
@@ -30,18 +37,27 @@ class RunFolder:
         self._events.write(json.dumps(_plain(event)) + "\n")
         self._events.flush()
 
+    def add(self, played: ScenarioPlayed, shrunk: Shrunk, *, numerics: str) -> None:
+        """Take the smallest conversation that shows the first finding of one that failed."""
+        file = self._case_file(played).with_suffix(".shrunk.json")
+        write_case(file, shrunk, model=played.model, leg=played.leg, numerics=numerics)
+        self.shrunk.append((str(file), shrunk))
+
     def close(self) -> dict[str, Any]:
         """Write the report; returns the summary."""
         self._events.close()
-        data = summary(self.legs, self.cases)
+        data = {**summary(self.legs, self.cases), "shrunk": [file for file, _ in self.shrunk]}
         (self.path / "summary.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-        (self.path / "report.md").write_text(render(self.legs, self.cases), encoding="utf-8")
+        report = render(self.legs, self.cases) + "".join(_told(file, shrunk) for file, shrunk in self.shrunk)
+        (self.path / "report.md").write_text(report, encoding="utf-8")
         return data
 
+    def _case_file(self, event: ScenarioPlayed) -> Path:
+        return self.path / "cases" / f"{event.leg}-{Path(event.model).name}-{event.number}.json"
+
     def _case(self, event: ScenarioPlayed) -> Path:
-        folder = self.path / "cases"
-        folder.mkdir(exist_ok=True)
-        file = folder / f"{event.leg}-{Path(event.model).name}-{event.number}.json"
+        file = self._case_file(event)
+        file.parent.mkdir(exist_ok=True)
         found = {
             "model": event.model,
             "leg": event.leg,
@@ -51,6 +67,29 @@ class RunFolder:
             json.dumps({**event.result.scenario.to_json(), "found": found}, indent=1) + "\n", encoding="utf-8"
         )
         return file
+
+
+def write_case(file: Path, shrunk: Shrunk, *, model: str, leg: str, numerics: str) -> Path:
+    """Write a shrunk case to `file`, and beside it the script that shows it; returns the script's path."""
+    found = {"model": model, "leg": leg, "numerics": numerics, "findings": [shrunk.finding.to_json()]}
+    content = {**shrunk.scenario.to_json(), "found": {**found, "confirmed": shrunk.confirmed, "why": shrunk.why}}
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    alone = file.with_name(file.name.removesuffix(".json").removesuffix(".shrunk") + ".py")
+    backend, _, device = leg.partition("-")
+    text = script.render(
+        shrunk.scenario, shrunk.finding, model=model, backend=backend, device=device or "cpu", numerics=numerics
+    )
+    alone.write_text(text, encoding="utf-8")
+    return alone
+
+
+def _told(file: str, shrunk: Shrunk) -> str:
+    """The shortest conversation as a section of the report."""
+    doubt = "" if shrunk.confirmed else f"**Not confirmed: {shrunk.why}.** The fault may not be deterministic.\n\n"
+    return (
+        f"## Shortest conversation that shows it\n\n{describe(shrunk.scenario)}\n\n{doubt}"
+        f"```\n{shrunk.finding}\n```\n\nShown again by `warmcold replay {file}`.\n"
+    )
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine import Engine, SamplingParams, Session, UsageError, WarmcoldError
+from engine import BackendError, Completion, Engine, SamplingParams, Session, UsageError, WarmcoldError
 
 from ..observation import Call, Kv, Observation, PageKey, Pool
 from ..scenario import Settings, Turn
-from ..subject import Capabilities, RefusedError, SubjectError
+from ..subject import Capabilities, MaskedError, RefusedError, SubjectError
 from ..verdict import Level
 
 
@@ -96,11 +96,19 @@ class EngineInstance:
         """See `Instance.turn`."""
         self._salts.add(op.salt)
         live = self._sessions.setdefault(op.session, self._engine.session())
-        self._recorder.clear(decline_rewind=op.decline_rewind)
+        self._recorder.clear(op)
         try:
-            reply = live.generate(prompt, _params(op), salt=op.salt)
+            reply = _play(live, op, prompt)
         except UsageError as error:
             raise RefusedError(str(error)) from error
+        except BackendError:
+            if self._recorder.struck:
+                return Observation(tokens=(), stop="failed", failed=True)
+            raise
+        if self._recorder.struck:
+            raise MaskedError(f"the error planted at {op.fail} was raised, and the turn ended all the same")
+        if reply is None:
+            return Observation(tokens=(), stop="cancelled")
         held = self._engine.observe(live).live
         end = _kv(held.arrays, held.length) if held is not None else None
         return _observation(reply, self._recorder, end)
@@ -116,6 +124,10 @@ class EngineInstance:
         """See `Instance.new_session`."""
         if session in self._sessions:
             self._sessions.pop(session).close()
+
+    def fork(self, session: str, to: str) -> None:
+        """See `Instance.fork`."""
+        self._sessions[to] = self._sessions.setdefault(session, self._engine.session()).fork()
 
     def rewind(self, session: str, n: int) -> bool:
         """See `Instance.rewind`."""
@@ -162,6 +174,10 @@ class EngineInstance:
         return tuple(layers)
 
 
+class PlantedError(Exception):
+    """The error that a scenario asks for."""
+
+
 class _Recorder:
     """Keeps what the probe points show during one turn."""
 
@@ -170,14 +186,22 @@ class _Recorder:
         self._keep_end = keep_end
         self.clear()
 
-    def clear(self, *, decline_rewind: bool = False) -> None:
-        self._decline_rewind = decline_rewind
+    def clear(self, op: Turn | None = None) -> None:
+        self._decline_rewind = op is not None and op.decline_rewind
+        self._fail = op.fail if op is not None else None
+        self._visits = 0
+        self.struck = False
         self._feeds: list[dict[str, NDArray[Any]]] = []
         self._logits: list[NDArray[np.float32]] = []
         self._state: Any = None
         self.seeded: Kv | None = None
 
     def __call__(self, point: str, data: Mapping[str, Any]) -> object:
+        if self._fail is not None and point == self._fail[0]:
+            self._visits += 1
+            if self._visits == self._fail[1]:
+                self.struck = True
+                raise PlantedError(f"planted at visit {self._visits} of {point!r}")
         if point == "feed":
             self._feeds.append({name: np.array(value) for name, value in data["feeds"].items()})
         elif point == "step":
@@ -200,6 +224,16 @@ class _Recorder:
             return ()
         arrays = tuple((state.physical(layer, 0), state.physical(layer, 1)) for layer in range(self._layers))
         return _kv(arrays, state.kv_len)
+
+
+def _play(session: Session, op: Turn, prompt: Sequence[int]) -> Completion | None:
+    """Run the turn, or close its stream after `cancel_after` model calls; None when it never started."""
+    turn = session.stream(prompt, _params(op), salt=op.salt)
+    for count, _ in enumerate(turn if op.cancel_after != 0 else (), start=1):
+        if count == op.cancel_after:
+            break
+    turn.close()
+    return turn.completion if op.cancel_after != 0 else None
 
 
 def _params(op: Turn) -> SamplingParams:

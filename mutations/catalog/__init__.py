@@ -17,6 +17,7 @@ from . import (
     prefix_cache,
     reuse,
     session,
+    stopping,
     turn,
 )
 
@@ -25,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *turn.MUTANTS,
     *session.MUTANTS,
     *loop.MUTANTS,
+    *stopping.MUTANTS,
     *decoder.MUTANTS,
     *identity.MUTANTS,
     *engine.MUTANTS,

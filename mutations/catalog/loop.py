@@ -65,14 +65,4 @@ MUTANTS = (
         note="When only the last row is wanted, the last logits of the turn before are sampled instead.",
         backend=("native", "ort"),
     ),
-    Mutant(
-        id="one-token-too-many",
-        file=_FILE,
-        text="    if len(progress.tokens) >= params.max_new_tokens:\n",
-        replacement="    if len(progress.tokens) >= params.max_new_tokens + (params.max_new_tokens == 1):\n",
-        kind="error_midprefill_state",
-        source="https://github.com/justinchuby/onnx-genai/commit/66d703349e87a4c85296fc6ac84d86e7dc6434fc",
-        expected_check="tokens",
-        note="Who asks for one token gets two.",
-    ),
 )

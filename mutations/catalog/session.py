@@ -30,8 +30,8 @@ MUTANTS = (
     Mutant(
         id="session-rewind-drops-state",
         file=_FILE,
-        text="                context=retained.context[:n], identity=retained.identity",
-        replacement="                context=(), identity=retained.identity",
+        text="context=retained.context[:n]",
+        replacement="context=()",
         kind="false_miss",
         source="https://github.com/ggml-org/llama.cpp/issues/26676",
         expected_check="efficiency",

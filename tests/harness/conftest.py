@@ -121,6 +121,10 @@ class FaultyInstance:
         """See `Instance.new_session`."""
         self._call("new_session", session)
 
+    def fork(self, session: str, to: str) -> None:
+        """See `Instance.fork`."""
+        self._call("fork", session, to)
+
     def rewind(self, session: str, n: int) -> bool:
         """See `Instance.rewind`."""
         return bool(self._call("rewind", session, n))

@@ -157,7 +157,7 @@ def test_kv_pages_lost(only: Only, records: Mapping[str, TurnRecord]) -> None:
     """A prefix that should be there, while the pool has room."""
     record = records["paged"]
     key = ("x", (1, 2, 3))
-    finding = only(replace(record, legal=record.legal | {key}), "kv_pages")
+    finding = only(replace(record, legal=record.legal | {key}, required=record.required | {key}), "kv_pages")
     assert (finding.component, finding.left, finding.right) == ("lost", "not published", "published, 3 tokens")
     assert finding.place == "prefix of 3 tokens ending [1, 2, 3], salt 'x'"
 

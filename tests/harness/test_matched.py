@@ -64,7 +64,8 @@ class Driver:
         """Predict, play, publish."""
         plan = self.twin.predict(session, prompt, salt)
         done = self.shadow.turn(session, prompt, salt, plan, max_new_tokens=count)
-        keys = self.twin.finish(session, prompt, done.tokens, salt, plan)
+        fed = self.twin.fed(prompt, done.tokens, plan, None)
+        keys = self.twin.finish(session, (*prompt, *done.tokens), fed, salt, plan)
         self.shadow.publish(keys, prompt, salt, plan, done.end)
         self.twin.settle(keys)
         return plan, done
@@ -146,6 +147,18 @@ def test_the_rows_are_the_schedule() -> None:
     driver = Driver(loop)
     assert driver.turn("s", TOKENS, 3)[1].rows == (5, 5, 2, 1, 1)
     assert driver.turn("t", TOKENS[:6], 0)[1].rows == (2,)  # 4 positions from the first page
+
+
+def test_a_cancelled_turn_stops_after_its_calls() -> None:
+    """The arrays hold the chunks that ran, and a fork holds the same."""
+    loop, closed = loaded("snap-gqa-shared")
+    driver = Driver(loop)
+    plan = driver.twin.predict("s", TOKENS, None)
+    done = driver.shadow.turn("s", TOKENS, None, plan, max_new_tokens=3, max_calls=2)
+    assert (done.rows, done.tokens) == ((5, 5), ())
+    driver.shadow.fork("s", "t")
+    driver.shadow.rewind("s", 1)
+    same_kv(driver.shadow.held("t"), closed, TOKENS[:10])
 
 
 def test_published_pages_hold_their_rows() -> None:

@@ -30,7 +30,7 @@ def play(
 ) -> Prediction:
     """One turn as the runner drives it, without pressure."""
     plan = of.predict(session, prompt, salt)
-    of.settle(of.finish(session, prompt, reply, salt, plan))
+    of.settle(of.finish(session, (*prompt, *reply), of.fed(prompt, reply, plan, None), salt, plan))
     return plan
 
 
@@ -182,6 +182,37 @@ def test_only_a_rewind_can_be_declined(prompt: tuple[int, ...], reused: int, sou
     assert plan.source == ("none" if rewinds else source)
 
 
+@pytest.mark.parametrize(
+    ("calls", "reply", "fed"),
+    [(None, REPLY, 12), (1, (), 7), (2, REPLY[:1], 10), (3, REPLY[:2], 11), (None, (), 10)],
+)
+def test_what_was_fed(calls: int | None, reply: tuple[int, ...], fed: int) -> None:
+    """All but the last sampled token; a turn cancelled between chunks fed the chunks that ran."""
+    of = twin()
+    assert of.fed(A, reply, of.predict("s", A, None), calls) == (*A, *reply)[:fed]
+
+
+def test_a_failed_turn_drops_its_session() -> None:
+    """The state is gone; what was published before stays, and the turn's own prefixes may be there."""
+    of = after_a()
+    plan = of.predict("s", B, None)
+    may = of.fail("s", B, None, plan)
+    assert may == of.published | of.keys(B, None)
+    assert (of.held("s"), of.predict("s", (*CONTEXT, 5), None).source) == (0, "paged")
+
+
+def test_a_fork_holds_the_same_and_goes_its_own_way() -> None:
+    """Both reuse the common history; a turn or a rewind of one leaves the other alone."""
+    of = after_a(pages=0)
+    of.fork("s", "t")
+    assert (of.held("t"), of.predict("t", (*CONTEXT, 5), None).reused) == (12, 12)
+    of.rewind("s", 3)
+    play(of, "t", B, (1,))
+    assert (of.held("s"), of.held("t")) == (3, 6)
+    of.fork("nobody", "t")
+    assert of.held("t") == 0
+
+
 def test_without_state_nothing_is_reused() -> None:
     """A stateless decoder recomputes in one call, publishes nothing, and the gate says why."""
     of = twin(stateful=False)
@@ -274,7 +305,7 @@ def test_laws_of_every_prediction(turns: list[tuple[str, tuple[int, ...], str | 
         assert 0 < plan.prefill[-1] <= 3
         assert plan.reused <= (plan.hit if plan.source == "paged" else of.held(session))
         assert (plan.source == "none") == (plan.reused == 0)
-        of.settle(of.finish(session, prompt, (0, 1), salt, plan))
+        of.settle(of.finish(session, (*prompt, 0, 1), of.fed(prompt, (0, 1), plan, None), salt, plan))
         assert of.held(session) == len(prompt) + 1
 
 

@@ -13,8 +13,8 @@ from harness.checks import ALL
 from harness.observation import Observation
 from harness.record import TurnRecord
 from harness.runner import Arms, ScenarioResult, Watch, merge_checks, run_scenario
-from harness.scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
-from harness.subject import RefusedError
+from harness.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
+from harness.subject import MaskedError, RefusedError
 from harness.verdict import CheckResult, Finding, Verdict
 
 Faulty = Callable[..., Arms]
@@ -85,6 +85,35 @@ def test_every_operation_is_played(arms: Arms) -> None:
     assert (result.verdict, result.turns, result.findings) == (Verdict.PASS, 4, [])
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        Fork(session="s", to="other"),
+        replace(SECOND, name="x", cancel_after=0),
+        replace(SECOND, name="x", append=tuple(range(20, 40)), cancel_after=1),
+        replace(SECOND, name="x", cancel_after=2),
+        replace(SECOND, name="x", fail=("feed", 2)),
+        replace(SECOND, name="x", fail=("publish", 1)),
+    ],
+    ids=["fork", "cancelled before", "between chunks", "while decoding", "failed step", "failed publish"],
+)
+def test_what_follows_a_disturbance_is_right(arms: Arms, op: Op) -> None:
+    """After a fork, a cancelled turn or a failed one the same session and another go on without a difference."""
+    ops = (FIRST, op, SECOND, replace(SECOND, name="t2", session="other"))
+    result = run_scenario(arms, scenario(*ops))
+    assert (result.findings, result.verdict) == ([], Verdict.PASS)
+
+
+def test_a_masked_error_is_a_finding(faulty: Faulty) -> None:
+    """The planted error struck, and the engine answered as if nothing had happened."""
+
+    def mask(real: Play, op: Turn, prompt: Sequence[int]) -> Observation:
+        raise MaskedError("planted at feed")
+
+    finding = only(run_scenario(faulty(turn=mask), TWO))
+    assert (finding.check, finding.turn, finding.left) == ("masked", "t0", "planted at feed")
+
+
 def test_a_crash_is_a_finding(faulty: Faulty) -> None:
     """The subject falls over on a legal request: FAIL, with the turn and what was thrown."""
     finding = only(run_scenario(faulty(turn=boom), TWO))
@@ -99,10 +128,10 @@ def test_a_crash_on_an_illegal_prompt_says_so(faulty: Faulty) -> None:
     assert "a legal request" not in finding.message
 
 
-@pytest.mark.parametrize("method", ["cold", "pool", "clear", "new_session", "rewind"])
+@pytest.mark.parametrize("method", ["cold", "pool", "clear", "new_session", "rewind", "fork"])
 def test_a_crash_anywhere_is_a_finding(faulty: Faulty, method: str) -> None:
     """`run_scenario` does not raise for anything the subject does, whichever of its methods falls over."""
-    ops = (FIRST, NewSession(session="b"), Rewind(session="s", to=4), SECOND)
+    ops = (FIRST, NewSession(session="b"), Rewind(session="s", to=4), Fork(session="s", to="b"), SECOND)
     result = run_scenario(faulty(**{method: boom}), scenario(*ops))
     assert result.verdict is Verdict.FAIL
     assert "planted" in only(result).left

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 
 from harness.scenario import (
+    FAIL_POINTS,
+    Fork,
     NewSession,
     Rewind,
     Scenario,
@@ -52,7 +54,10 @@ def test_every_drawn_conversation_survives_json(scenario: Scenario) -> None:
         Turn(name="t", keep=0),
         Turn(name="t", keep=1.0),
         Turn(name="t", keep=-3, decline_rewind=True),
+        Turn(name="t", cancel_after=0),
+        Turn(name="t", cancel_after=2, fail=("mirror", 1)),
         NewSession(session="b"),
+        Fork(session="a", to="b"),
         Rewind(session="b", to=0),
         Rewind(session="b", to=0.25),
     ],
@@ -151,6 +156,7 @@ def test_an_unknown_field_is_an_error(data: object, place: str) -> None:
         ({"op": "new"}, "session"),
         ({"op": "rewind", "session": "s"}, "to"),
         ({"op": "rewind", "to": 1}, "session"),
+        ({"op": "fork", "session": "s"}, "to"),
     ],
 )
 def test_a_missing_field_is_named(item: object, missing: str) -> None:
@@ -172,6 +178,23 @@ FIELDS: dict[str, tuple[str, list[object]]] = {
     "drop": (
         r"give \[start, stop\]",
         [5, "ab", {}, [], [1], [1, 2, 3], [-1, 2], [0.5, 2], [True, 2], [3, 1], True],
+    ),
+    "cancel_after": ("give null or an integer, 0 or more", [-1, 1.5, "1", True, [1]]),
+    "fail": (
+        r"give \[point, n\] with a point of",
+        [
+            3,
+            "feed",
+            {},
+            [],
+            ["feed"],
+            ["nowhere", 1],
+            ["feed", -1],
+            ["feed", 0],
+            ["feed", True],
+            ["feed", 1, 2],
+            [["feed"], 1],
+        ],
     ),
     "decline_rewind": ("give true or false", [None, 0, 1, "true", []]),
     "name": ("give a text", NOT_TEXT),
@@ -202,6 +225,21 @@ def test_malformed_rewind(value: object) -> None:
     """A rewind goes to a length or a fraction."""
     with pytest.raises(ScenarioError, match=r'"ops"\[0\]: to is .*; give 0 or more'):
         from_json(case(ops=[{"op": "rewind", "session": "s", "to": value}]))
+
+
+@pytest.mark.parametrize(("session", "to"), [(None, "b"), ("a", 3), (["a"], "b"), ("a", True)])
+def test_malformed_fork(session: object, to: object) -> None:
+    """A fork names two sessions."""
+    with pytest.raises(ScenarioError, match=r'"ops"\[0\]: session and to are .*; give two texts'):
+        from_json(case(ops=[{"op": "fork", "session": session, "to": to}]))
+
+
+@pytest.mark.parametrize("point", FAIL_POINTS)
+def test_an_error_can_be_planted_at_each_point(point: str) -> None:
+    """The first visit is number 1."""
+    (op,) = from_json(case(ops=[{**TURN, "fail": [point, 1]}])).ops
+    assert isinstance(op, Turn)
+    assert op.fail == (point, 1)
 
 
 @pytest.mark.parametrize(
