@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -23,20 +24,27 @@ _COMMANDS = {
 }
 
 
+_PACKAGES = ("engine", "harness", "mutations", "fixtures")
+
+
 class ShadowedError(Exception):
     """Somebody else's package has the name of one of ours."""
 
 
 def ours(name: str) -> ModuleType:
-    """Import one of our own modules, or ShadowedError where the name leads to a stranger's."""
-    root = importlib.import_module(name.split(".")[0])
-    places = [Path(path).resolve() for path in getattr(root, "__path__", [])]
+    """Import one of our own modules, or ShadowedError where any of our names leads to a stranger's package.
+
+    The places are looked up before anything is imported, so that no stranger's code runs.
+    """
     here = Path(__file__).resolve().parent
-    if here / root.__name__ not in places:
-        raise ShadowedError(
-            f"{root.__name__!r} at {places[0] if places else root.__file__} is not warmcold's (that is in {here}); "
-            "run from another directory or rename yours"
-        )
+    for package in _PACKAGES:
+        spec = importlib.util.find_spec(package)
+        places = [Path(path).resolve() for path in (spec.submodule_search_locations or [])] if spec else []
+        if here / package not in places:
+            where = places[0] if places else (spec.origin if spec else "nowhere")
+            raise ShadowedError(
+                f"{package!r} at {where} is not warmcold's (that is in {here}); run from another directory or rename yours"
+            )
     return importlib.import_module(name)
 
 

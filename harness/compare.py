@@ -34,7 +34,12 @@ def first_difference(left: NDArray[Any], right: NDArray[Any]) -> Difference | No
     if not count:
         return None
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(different)), left.shape))
-    return Difference(index, repr(left[index].item()), repr(right[index].item()), count, left.size)
+    texts = [repr(array[index].item()) for array in (left, right)]
+    if texts[0] == texts[1]:  # two NaNs, say: only their bits tell them apart
+        texts = [
+            f"{text} (bits {int(array[index].view(bits)):#x})" for text, array in zip(texts, (left, right), strict=True)
+        ]
+    return Difference(index, texts[0], texts[1], count, left.size)
 
 
 def first_token_difference(left: Sequence[int], right: Sequence[int]) -> int | None:

@@ -27,7 +27,12 @@ from .reference import Prediction
 
 Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
-_NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+}
 _LAYER = re.compile(r"\.(\d+)\.(?:key|value)$")
 
 

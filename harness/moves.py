@@ -53,11 +53,17 @@ def sessions(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def settings(scenario: Scenario) -> Iterator[Scenario]:
-    """All at their defaults; each at its default; each smaller."""
+    """All at their defaults; each at its default."""
     yield replace(scenario, settings=Settings())
     for name, default in DEFAULTS.items():
-        for value in (default, *_smaller(getattr(scenario.settings, name), scenario, least=_LEAST[name])):
-            yield replace(scenario, settings=replace(scenario.settings, **{name: value}))
+        yield _set(scenario, name, default)
+
+
+def small_settings(scenario: Scenario) -> Iterator[Scenario]:
+    """Each setting that cannot be at its default smaller."""
+    for name in DEFAULTS:
+        for value in _smaller(getattr(scenario.settings, name), scenario, least=_LEAST[name]):
+            yield _set(scenario, name, value)
 
 
 def flags(scenario: Scenario) -> Iterator[Scenario]:
@@ -109,7 +115,7 @@ def small_ids(scenario: Scenario) -> Iterator[Scenario]:
     for at, turn in _turns(scenario):
         said = ids(turn)
         for place, token in enumerate(said):
-            for small in sorted(n for n in {0, 1, 2, 3, token - 1} if 0 <= n < token):
+            for small in sorted(n for n in {0, 1, 2, 3, token // 2} if n < token):
                 yield with_op(scenario, at, replace(turn, append=(*said[:place], small, *said[place + 1 :])))
 
 
@@ -170,9 +176,14 @@ def _changed(scenario: Scenario, places: Sequence[int], change: Callable[[Turn],
     return replace(scenario, ops=ops)
 
 
+def _set(scenario: Scenario, name: str, value: int) -> Scenario:
+    return replace(scenario, settings=replace(scenario.settings, **{name: value}))
+
+
 def _smaller(value: int, scenario: Scenario, *, least: int = 0) -> list[int]:
-    """Smaller values to try, the smallest first: near the least, at the boundaries, half, one less."""
-    near = {*range(least, least + 4), *boundary_lengths(scenario.settings, value - 1), value // 2, value - 1}
+    """Smaller values to try, the smallest first: near the least, at the boundaries, and less by a half, a quarter, ... one."""
+    less = (value - (value >> halvings) for halvings in range(1, value.bit_length()))
+    near = {*range(least, least + 4), *boundary_lengths(scenario.settings, value - 1), *less}
     return sorted(n for n in near if least <= n < value)
 
 

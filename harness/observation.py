@@ -25,6 +25,11 @@ class Call:
     feeds: Mapping[str, NDArray[Any]]
     logits: NDArray[np.float32]
 
+    @property
+    def rows(self) -> int:
+        """Token ids that it was fed."""
+        return int(self.feeds["input_ids"].shape[-1])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:

@@ -119,7 +119,7 @@ def _required(text: str) -> tuple[str, ...]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`warmcold_model` and `warmcold_backend`: the models asked for (built-in fixtures unless told), both backends."""
     if "warmcold_model" in metafunc.fixturenames:
-        from .cli import builtin_models
+        from fixtures.builtin import builtin_models
 
         models = [Path(name) for name in metafunc.config.getoption("--warmcold-model")] or builtin_models()
         metafunc.parametrize("warmcold_model", models, ids=[path.name for path in models])

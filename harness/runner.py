@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .checks import ALL
 from .checks.poison import PATTERNS
@@ -15,7 +16,7 @@ from .matched import BareLoop, RawModel, Shadow
 from .observation import Observation, Tokens
 from .record import ClosedForm, TurnRecord
 from .reference import Twin
-from .scenario import Fork, NewSession, Rewind, Scenario, Turn, resolve
+from .scenario import Fork, NewSession, Op, Rewind, Scenario, Turn, resolve
 from .subject import Instance, MaskedError, RefusedError, Subject
 from .verdict import CheckResult, Finding, Verdict, merge
 
@@ -80,6 +81,35 @@ def run_scenario(arms: Arms, scenario: Scenario, watch: Watch | None = None) -> 
     return _Play(arms, scenario, watch or Watch()).run()
 
 
+class CrashError(Exception):
+    """The subject raised something that is neither a refusal nor an error planted in it."""
+
+    def __init__(self, call: str, error: Exception) -> None:
+        super().__init__(call)
+        self.call = call
+        self.text = f"{type(error).__name__}: {error}"
+
+
+class Guarded:
+    """A subject's instance whose unexpected exceptions are told apart from the harness's own."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._instance, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(*args, **kwargs)
+            except (RefusedError, MaskedError):
+                raise
+            except Exception as error:  # whatever an engine throws is a finding about it
+                raise CrashError(name, error) from error
+
+        return call
+
+
 class _Play:
     """One scenario in progress."""
 
@@ -92,26 +122,35 @@ class _Play:
         loop = arms.matched_loop()
         self.shadow = Shadow(loop, page_size=settings.page_size, max_context=arms.max_context)
         self.oracle = BareLoop(arms.raw.ports, arms.raw.run)
-        self.warm = arms.subject.open(settings, poison=PATTERNS[0] if watch.poison else None)
-        self.other = arms.subject.open(settings, poison=PATTERNS[1]) if watch.poison else None
+        self.warm: Any = Guarded(arms.subject.open(settings, poison=PATTERNS[0] if watch.poison else None))
+        self.other: Any = Guarded(arms.subject.open(settings, poison=PATTERNS[1])) if watch.poison else None
         self.history: dict[str, tuple[Tokens, Tokens]] = {}
 
     def run(self) -> ScenarioResult:
-        for op in self.result.scenario.ops:
-            if isinstance(op, Turn):
-                self._turn(op)
-            elif isinstance(op, NewSession):
-                self._new(op)
-            elif isinstance(op, Fork):
-                self._fork(op)
-            else:
-                self._rewind(op)
-            if self.result.findings:
-                return self.result
-        self._idle()
+        place = "idle"
+        try:
+            for op in self.result.scenario.ops:
+                place = op.name if isinstance(op, Turn) else f"{op.op} {op.session}"
+                self._op(op)
+                if self.result.findings:
+                    return self.result
+            place = "idle"
+            self._idle()
+        except CrashError as error:
+            self._find("crash", "subject", place, f"the subject crashed in {error.call}", error.text, "no exception")
         return self.result
 
-    def _instances(self) -> list[Instance]:
+    def _op(self, op: Op) -> None:
+        if isinstance(op, Turn):
+            self._turn(op)
+        elif isinstance(op, NewSession):
+            self._new(op)
+        elif isinstance(op, Fork):
+            self._fork(op)
+        else:
+            self._rewind(op)
+
+    def _instances(self) -> list[Any]:
         return [self.warm] if self.other is None else [self.warm, self.other]
 
     def _new(self, op: NewSession) -> None:
@@ -149,10 +188,6 @@ class _Play:
             return
         except MaskedError as error:
             self._find("masked", "law", op.name, "an error inside the engine was masked", str(error), "an error")
-            return
-        except Exception as error:  # whatever an engine throws on a legal request is a finding about it
-            self._find("crash", "subject", op.name, "the subject crashed on a legal request",
-                       f"{type(error).__name__}: {error}", "a reply")  # fmt: skip
             return
         if not legal:
             self._find("refusal", "twin", op.name, "an illegal prompt was answered", f"{len(prompt)} tokens",
@@ -216,7 +251,8 @@ class _Play:
         if not self.watch.cold or warm.failed or (op.cancel_after is not None and not warm.tokens):
             return None
         calm = replace(op, cancel_after=None, fail=None, max_new_tokens=len(warm.tokens))
-        return self.warm.cold(calm, prompt)
+        seen: Observation = self.warm.cold(calm, prompt)
+        return seen
 
     def _judge(self, record: TurnRecord) -> None:
         result = self.result
@@ -234,11 +270,7 @@ class _Play:
                        str(record.poisoned.failed))  # fmt: skip
         for name in names:
             seen = ALL[name](record)
-            into = result.checks.setdefault(name, CheckResult())
-            into.compared += seen.compared
-            into.findings += seen.findings
-            into.not_observable = into.not_observable or seen.not_observable
-            into.not_applicable = into.not_applicable or seen.not_applicable
+            result.checks.setdefault(name, CheckResult()).add(seen)
             result.findings += seen.findings
 
     def _idle(self) -> None:
@@ -260,9 +292,5 @@ def merge_checks(results: Sequence[ScenarioResult]) -> Mapping[str, CheckResult]
     total: dict[str, CheckResult] = {}
     for result in results:
         for name, seen in result.checks.items():
-            into = total.setdefault(name, CheckResult())
-            into.compared += seen.compared
-            into.findings += seen.findings
-            into.not_observable = into.not_observable or seen.not_observable
-            into.not_applicable = into.not_applicable or seen.not_applicable
+            total.setdefault(name, CheckResult()).add(seen)
     return total

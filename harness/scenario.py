@@ -8,6 +8,7 @@ its meaning when another turn is dropped; a reference to a turn that is not ther
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -115,12 +116,14 @@ def from_json(data: object) -> Scenario:
     """Read plain data as a scenario, or ScenarioError with the place and what was expected there."""
     if not isinstance(data, Mapping) or data.get("warmcold_case") != FORMAT:
         raise ScenarioError(f'not a case file: expected an object with "warmcold_case": {FORMAT}')
+    if unknown := sorted(set(data) - {"warmcold_case", "title", "settings", "ops", "found"}):
+        raise ScenarioError(f"unknown {unknown}; a case file has warmcold_case, title, settings, ops and perhaps found")
     ops = data.get("ops")
     if not isinstance(ops, list) or not ops:
         raise ScenarioError('"ops" must be a list of at least one operation')
     settings = _build(Settings, data.get("settings", {}), '"settings"')
     for name, least in (("page_size", 1), ("pages", 0), ("chunk_size", 1), ("min_capacity", 1)):
-        if not isinstance(getattr(settings, name), int) or getattr(settings, name) < least:
+        if not _natural(getattr(settings, name)) or getattr(settings, name) < least:
             raise ScenarioError(f'"settings": {name} is {getattr(settings, name)!r}; give an integer, {least} or more')
     return Scenario(
         ops=tuple(_op(item, at) for at, item in enumerate(ops)), settings=settings, title=str(data.get("title", ""))
@@ -167,14 +170,16 @@ def _op_json(op: Op) -> dict[str, Any]:
 
 def _op(item: object, at: int) -> Op:
     place = f'"ops"[{at}]'
-    if not isinstance(item, Mapping) or item.get("op") not in _OPS:
+    if not isinstance(item, Mapping) or not isinstance(item.get("op"), str) or item["op"] not in _OPS:
         raise ScenarioError(f'{place}: expected an object whose "op" is one of {sorted(_OPS)}, found {item!r:.80}')
     op = _build(_OPS[item["op"]], {key: value for key, value in item.items() if key != "op"}, place)
     if isinstance(op, Turn):
         _check_turn(op, place)
     if isinstance(op, Fork) and not (isinstance(op.session, str) and isinstance(op.to, str)):
         raise ScenarioError(f"{place}: session and to are {op.session!r} and {op.to!r}; give two texts")
-    if isinstance(op, Rewind) and (isinstance(op.to, bool) or not isinstance(op.to, (int, float)) or op.to < 0):
+    if not isinstance(op, Turn) and not isinstance(op.session, str):
+        raise ScenarioError(f"{place}: session is {op.session!r}; give a text")
+    if isinstance(op, Rewind) and not (_number(op.to) and op.to >= 0):
         raise ScenarioError(f"{place}: to is {op.to!r}; give 0 or more")
     return op  # type: ignore[no-any-return]  # _build is typed by its argument's class, which mypy joins to object
 
@@ -200,24 +205,36 @@ def _check_turn(turn: Turn, place: str) -> None:
         raise ScenarioError(f"{place}: part is {turn.part!r}; give prompt or context")
     if not _natural(turn.max_new_tokens):
         raise ScenarioError(f"{place}: max_new_tokens is {turn.max_new_tokens!r}; give an integer, 0 or more")
-    if turn.keep is not None and (isinstance(turn.keep, bool) or not isinstance(turn.keep, (int, float))):
+    if turn.keep is not None and not _number(turn.keep):
         raise ScenarioError(f"{place}: keep is {turn.keep!r}; give null, an integer or a fraction")
-    if turn.drop is not None and (len(turn.drop) != 2 or not all(_natural(end) for end in turn.drop)):
-        raise ScenarioError(f"{place}: drop is {turn.drop!r}; give [start, stop]")
+    if turn.drop is not None and not (
+        _pair(turn.drop) and all(map(_natural, turn.drop)) and turn.drop[0] <= turn.drop[1]
+    ):
+        raise ScenarioError(f"{place}: drop is {turn.drop!r}; give [start, stop] with start <= stop")
     if not isinstance(turn.decline_rewind, bool):
         raise ScenarioError(f"{place}: decline_rewind is {turn.decline_rewind!r}; give true or false")
     if turn.cancel_after is not None and not _natural(turn.cancel_after):
         raise ScenarioError(f"{place}: cancel_after is {turn.cancel_after!r}; give null or an integer, 0 or more")
     if turn.fail is not None and not (
-        isinstance(turn.fail, tuple) and len(turn.fail) == 2 and turn.fail[0] in FAIL_POINTS and _natural(turn.fail[1])
+        _pair(turn.fail) and turn.fail[0] in FAIL_POINTS and _natural(turn.fail[1]) and turn.fail[1] > 0
     ):
-        raise ScenarioError(f"{place}: fail is {turn.fail!r}; give [point, n] with a point of {list(FAIL_POINTS)}")
+        raise ScenarioError(
+            f"{place}: fail is {turn.fail!r}; give [point, n] with a point of {list(FAIL_POINTS)} and n 1 or more"
+        )
     for name in ("name", "session"):
         if not isinstance(getattr(turn, name), str):
             raise ScenarioError(f"{place}: {name} is {getattr(turn, name)!r}; give a text")
     for name in ("base", "salt"):
         if getattr(turn, name) is not None and not isinstance(getattr(turn, name), str):
             raise ScenarioError(f"{place}: {name} is {getattr(turn, name)!r}; give null or a text")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
 
 
 def _natural(value: object) -> bool:

@@ -27,6 +27,7 @@ _ORDER: tuple[moves.Move, ...] = (
     moves.appended,
     moves.replies,
     moves.cuts,
+    moves.small_settings,
     moves.small_ids,
     moves.names,
 )

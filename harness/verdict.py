@@ -95,6 +95,15 @@ class CheckResult:
     findings: list[Finding] = field(default_factory=list)
     not_observable: str | None = None
     not_applicable: str | None = None
+    blind: bool = False
+
+    def add(self, other: CheckResult) -> None:
+        """Merge what the same check did elsewhere. Once it applied and compared nothing, that is remembered."""
+        self.blind = self.blind or other.verdict is Verdict.UNKNOWN
+        self.compared += other.compared
+        self.findings += other.findings
+        self.not_observable = self.not_observable or other.not_observable
+        self.not_applicable = self.not_applicable or other.not_applicable
 
     @property
     def verdict(self) -> Verdict:
@@ -103,4 +112,6 @@ class CheckResult:
             return Verdict.FAIL
         if self.compared:
             return Verdict.PASS
+        if self.blind:
+            return Verdict.UNKNOWN
         return Verdict.NOT_RUN if self.not_observable or self.not_applicable else Verdict.UNKNOWN

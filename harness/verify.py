@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,19 @@ from .strategies.generate import for_each
 from .strategies.profile import Profile
 from .subjects.engine_subject import EngineSubject
 from .texts import chats, encoder
-from .verdict import Finding, Level, Verdict, merge
+from .verdict import CheckResult, Finding, Level, Verdict, merge
+
+NEEDS = {
+    "reuse": Level.L1,
+    "efficiency": Level.L1,
+    "logits": Level.L2,
+    "feeds": Level.L3,
+    "kv_seed": Level.L3,
+    "kv_pages": Level.L3,
+    "kv_end": Level.L3,
+    "conservation": Level.L3,
+}
+"""The level that a check's evidence belongs to: without it a run is at most at the level below."""
 
 REAL_VOCABULARY = 4096
 """From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
@@ -145,7 +157,7 @@ class _Run:
             leg=self.request.leg,
             model=str(self.request.model),
             verdict=verdict,
-            level=self._level(),
+            level=self._level(checks),
             scenarios=len(self.results),
             turns=sum(result.turns for result in self.results),
             reused_turns=reused_turns,
@@ -158,5 +170,10 @@ class _Run:
             why=why,
         )
 
-    def _level(self) -> Level:
-        return self.arms.subject.capabilities.level
+    def _level(self, checks: Mapping[str, CheckResult]) -> Level:
+        """What was declared, lowered by what the subject then did not show."""
+        level = self.arms.subject.capabilities.level
+        for name, seen in checks.items():
+            if seen.not_observable and not seen.compared:
+                level = min(level, Level(NEEDS[name] - 1))
+        return level

@@ -185,7 +185,7 @@ def _same_build(tree: Path, engine: str) -> None:
 
 def _allowlist(tree: Path, timeout_s: float) -> Run:
     """The source scan as pytest runs it. Exit 1 is a finding; 0 is none; anything else could not run."""
-    plain = ["-q", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "-W", "default"]
+    plain = ["-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "-W", "default"]
     code, out, tail, seconds = _python(tree, ["-m", "pytest", ALLOWLIST_TEST, "-m", "source_scan", *plain], timeout_s)
     found = {ALLOWLIST: _rule(out)} if code == 1 else {}
     return Run(
@@ -195,7 +195,8 @@ def _allowlist(tree: Path, timeout_s: float) -> Run:
 
 def _rule(out: str) -> str:
     """The lines of a pytest run that name file, line and rule."""
-    lines = [line.removeprefix("E").strip() for line in out.splitlines() if line.startswith("E ")]
+    said = (line.removeprefix("E").strip() for line in out.splitlines() if line.startswith("E "))
+    lines = dict.fromkeys(line for line in said if line.startswith(("engine/", "harness/", "stale", "only ")))
     return "\n".join(lines) or out[-500:]
 
 

@@ -17,10 +17,10 @@ def feeds(record: TurnRecord) -> CheckResult:
     The schedule follows from the reused count: the rest of the prompt in chunks, then one row a token.
     Cannot see: what the backend does with the feeds.
     """
-    if record.warm.calls is None:
-        return CheckResult(not_observable="the subject does not show what it feeds")
+    if record.warm.calls is None or record.warm.reused is None:
+        return CheckResult(not_observable="the subject does not show what it feeds, or how much it reused")
     result = CheckResult()
-    fed = list(record.prompt[: record.warm.reused or 0])
+    fed = list(record.prompt[: record.warm.reused])
     rows = []
     for step, call in enumerate(record.warm.calls):
         ids = _ints(call.feeds["input_ids"])
@@ -33,7 +33,7 @@ def feeds(record: TurnRecord) -> CheckResult:
             _same(result, record, name, step, _ints(call.feeds[name]), expected[name])
         rows.append(len(ids) if record.stateful else len(ids) - len(fed))
         fed = [*fed, *ids] if record.stateful else ids
-    if tuple(rows) != record.matched.rows and len(record.warm.tokens) == len(record.matched.tokens):
+    if record.warm.reused == record.plan.reused and tuple(rows) != record.matched.rows[: len(rows)]:
         add(result, record, check="feeds", arm="twin", component="schedule", place="rows per model call",
             message="another schedule than the reused count implies",
             left=str(rows), right=str(list(record.matched.rows)))  # fmt: skip

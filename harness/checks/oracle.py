@@ -18,6 +18,8 @@ def oracle(record: TurnRecord) -> CheckResult:
     """
     if record.recompute is None:
         return CheckResult(not_applicable="the oracle was not asked for this turn")
+    if not record.warm.tokens:
+        return CheckResult(not_applicable="no token was asked for")
     result = CheckResult()
     rows = record.recompute(record.fed, None)
     for step, token in enumerate(record.warm.tokens):

@@ -68,7 +68,7 @@ def test_a_copy_holds_sources_and_no_bytecode(tmp_path: Path) -> None:
 
 
 @pytest.mark.source_scan
-@pytest.mark.parametrize("mutant", (FORCED, *MUTANTS), ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", [FORCED, *MUTANTS], ids=lambda mutant: mutant.id)
 def test_every_mutant_applies_and_parses(mutant: Mutant) -> None:
     """Each text of the catalogue occurs exactly once today, and what it becomes is still Python."""
     content = (repository() / mutant.file).read_text(encoding="utf-8")
