@@ -44,6 +44,17 @@ def one_or_two_ops(scenario: Scenario) -> Iterator[Scenario]:
             yield from without(scenario, dropped)
 
 
+def apart(scenario: Scenario) -> Iterator[Scenario]:
+    """Any one operation dropped, and what came after it on its session put on a session of its own.
+
+    For a turn whose only part was to displace what the session retained.
+    """
+    for at, gone in enumerate(scenario.ops):
+        other = {gone.session: f"{gone.session} after {at}"}
+        for left in without(scenario, [at]):
+            yield replace(left, ops=(*left.ops[:at], *(on_session(op, other) for op in left.ops[at:])))
+
+
 def sessions(scenario: Scenario) -> Iterator[Scenario]:
     """All on one session; then any one merged into an earlier one."""
     found = session_names(scenario)
@@ -79,7 +90,7 @@ def appended(scenario: Scenario) -> Iterator[Scenario]:
     for at, turn in _turns(scenario):
         said = ids(turn)
         for length in (0, *boundary_lengths(scenario.settings, len(said) - 1)):
-            yield with_op(scenario, at, replace(turn, append=said[:length]))
+            yield from says_less(at, scenario, length, len(said))
         for earlier in (op for op in scenario.ops[:at] if isinstance(op, Turn)):
             for part in ("context", "prompt"):
                 for tail in ((), said[-1:]):
@@ -124,6 +135,15 @@ def names(scenario: Scenario) -> Iterator[Scenario]:
     yield renamed(scenario)
 
 
+def says_less(at: int, scenario: Scenario, start: int, stop: int) -> Iterator[Scenario]:
+    """Tokens [start, stop) of what a turn appends left out; then also every later cut moved with what it was meant for."""
+    turn = scenario.ops[at]
+    if isinstance(turn, Turn):
+        left = with_op(scenario, at, replace(turn, append=ids(turn)[:start] + ids(turn)[stop:]))
+        yield left
+        yield replace(left, ops=(*left.ops[: at + 1], *(_moved(op, stop - start) for op in left.ops[at + 1 :])))
+
+
 def with_op(scenario: Scenario, at: int, op: Op) -> Scenario:
     """The scenario with its operation number `at` replaced."""
     return replace(scenario, ops=(*scenario.ops[:at], op, *scenario.ops[at + 1 :]))
@@ -141,6 +161,16 @@ def _inherit(turn: Turn, gone: Turn) -> Turn:
     whole = turn.keep is None and turn.drop is None
     cut: dict[str, Any] = {"keep": gone.keep, "drop": gone.drop} if whole else {}
     return replace(turn, base=gone.base, part=gone.part, append=(*ids(gone), *ids(turn)), **cut)
+
+
+def _moved(op: Op, by: int) -> Op:
+    if isinstance(op, Rewind) and isinstance(op.to, int):
+        return replace(op, to=max(op.to - by, 0))
+    if not isinstance(op, Turn):
+        return op
+    drop = (max(op.drop[0] - by, 0), max(op.drop[1] - by, 0)) if op.drop is not None else None
+    absolute = isinstance(op.keep, int) and op.keep >= by
+    return replace(op, drop=drop, keep=op.keep - by if absolute and op.keep is not None else op.keep)
 
 
 def _shorter(most: int, turn: Turn) -> Turn:

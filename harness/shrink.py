@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
@@ -21,6 +21,8 @@ Same = Callable[[Scenario], bool]
 Without = Callable[[Scenario, int, int], Iterator[Scenario]]
 
 _ORDER: tuple[moves.Move, ...] = (
+    moves.one_or_two_ops,
+    moves.apart,
     moves.sessions,
     moves.settings,
     moves.flags,
@@ -98,20 +100,18 @@ def _round(found: Search) -> bool:
     """Every step once, boldest first; whether anything got smaller."""
     before = found.best
     _stretches(found, lambda s: len(s.ops), lambda s, start, stop: moves.without(s, range(start, stop)))
-    while found.first(moves.one_or_two_ops(found.best)):
-        pass
     for move in _ORDER:
-        while found.first(move(found.best)):
-            pass
         if move is moves.appended:
             _tokens(found)
+        while found.first(move(found.best)):
+            pass
     return found.best != before
 
 
 def _tokens(found: Search) -> None:
     """Drop tokens of each turn; the last turn first, because it is made from the others."""
     for at in reversed(range(len(found.best.ops))):
-        _stretches(found, partial(_said, at), partial(_unsaid, at))
+        _stretches(found, partial(_said, at), partial(moves.says_less, at))
 
 
 def _stretches(found: Search, length: Callable[[Scenario], int], without: Without) -> None:
@@ -126,9 +126,3 @@ def _stretches(found: Search, length: Callable[[Scenario], int], without: Withou
 def _said(at: int, scenario: Scenario) -> int:
     op = scenario.ops[at]
     return len(ids(op)) if isinstance(op, Turn) else 0
-
-
-def _unsaid(at: int, scenario: Scenario, start: int, stop: int) -> Iterator[Scenario]:
-    op = scenario.ops[at]
-    if isinstance(op, Turn):
-        yield moves.with_op(scenario, at, replace(op, append=ids(op)[:start] + ids(op)[stop:]))

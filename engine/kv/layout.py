@@ -111,8 +111,9 @@ def widen(rows: NDArray[Any]) -> FloatRows:
 
     NaNs go over by bits: a conversion in hardware would quiet a signalling one.
     """
-    wide = rows.astype(np.float32, order="C")
-    if rows.dtype.itemsize == 2 and (nan := np.isnan(rows)).any():
+    with np.errstate(invalid="ignore"):
+        wide = rows.astype(np.float32, order="C")
+    if rows.dtype.itemsize == 2 and (nan := np.isnan(wide)).any():
         missing, exponent = _NAN[rows.dtype.name]
         bits = rows.view(np.uint16)[nan].astype(np.uint32)
         payload = bits & ~np.uint32(exponent | 0x8000)
@@ -122,7 +123,8 @@ def widen(rows: NDArray[Any]) -> FloatRows:
 
 def narrow(rows: FloatRows, dtype: str) -> NDArray[Any]:
     """A copy in the storage dtype `dtype`, rounded to nearest; gives back what `widen` got from it, NaNs included."""
-    stored = rows.astype(storage_dtype(dtype), order="C")
+    with np.errstate(invalid="ignore"):
+        stored = rows.astype(storage_dtype(dtype), order="C")
     if dtype in _NAN and (nan := np.isnan(rows)).any():
         missing, exponent = _NAN[dtype]
         bits = rows.view(np.uint32)[nan]

@@ -74,7 +74,7 @@ def write_case(file: Path, shrunk: Shrunk, *, model: str, leg: str, numerics: st
     found = {"model": model, "leg": leg, "numerics": numerics, "findings": [shrunk.finding.to_json()]}
     content = {**shrunk.scenario.to_json(), "found": {**found, "confirmed": shrunk.confirmed, "why": shrunk.why}}
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    alone = file.with_name(file.name.removesuffix(".json").removesuffix(".shrunk") + ".py")
+    alone = script_beside(file)
     backend, _, device = leg.partition("-")
     text = script.render(
         shrunk.scenario, shrunk.finding, model=model, backend=backend, device=device or "cpu", numerics=numerics
@@ -83,12 +83,18 @@ def write_case(file: Path, shrunk: Shrunk, *, model: str, leg: str, numerics: st
     return alone
 
 
+def script_beside(file: Path) -> Path:
+    """Where the script of a shrunk case lies."""
+    return file.with_name(file.name.removesuffix(".json").removesuffix(".shrunk") + ".py")
+
+
 def _told(file: str, shrunk: Shrunk) -> str:
     """The shortest conversation as a section of the report."""
     doubt = "" if shrunk.confirmed else f"**Not confirmed: {shrunk.why}.** The fault may not be deterministic.\n\n"
     return (
         f"## Shortest conversation that shows it\n\n{describe(shrunk.scenario)}\n\n{doubt}"
-        f"```\n{shrunk.finding}\n```\n\nShown again by `warmcold replay {file}`.\n"
+        f"```\n{shrunk.finding}\n```\n\nShown again by `warmcold replay {file}`, and without the harness by "
+        f"`python {script_beside(Path(file))}`.\n"
     )
 
 

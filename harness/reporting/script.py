@@ -119,7 +119,7 @@ def turn(name, where, prompt, new, *, salt=None, decline=False, cancel_after=Non
 def compare(live, prompt, params, salt, reply):
     fresh = warm.fresh()
     cold = fresh.session().generate(prompt, params, salt=salt, reuse=False)
-    print(f"    warm {{list(reply.tokens)}}\n    cold {{list(cold.tokens)}}")
+    print(f"    warm {{list(reply.tokens)}}\\n    cold {{list(cold.tokens)}}")
     if reply.tokens != cold.tokens:
         show("the tokens differ")
         return

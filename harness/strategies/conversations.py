@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from ..scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
+from ..scenario import FAIL_POINTS, Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
 from .profile import Profile, boundary_lengths
 
 SESSIONS = ("a", "b", "c")
@@ -101,7 +101,8 @@ class _Maker:
             **fields,  # type: ignore[arg-type]  # names and types of Turn's own fields
         )
         self.ops.append(turn)
-        self.made.append(_Made(turn=turn, prompt=prompt, context=prompt + reply))
+        ends = turn.cancel_after is None and turn.fail is None
+        self.made.append(_Made(turn=turn, prompt=prompt, context=prompt + (reply if ends else 0)))
 
     def opening(self) -> None:
         self.emit(None, 0, self.tokens(max(self.length(), 2)), session="a")
@@ -193,6 +194,33 @@ def _declined(maker: _Maker) -> None:
     )
 
 
+def _cancelled(maker: _Maker) -> None:
+    """The stream is closed while queued, between chunks, after the first token, or mid-decode."""
+    base = maker.last
+    more = maker.tokens(maker.draw(st.integers(1, 12)))
+    calls = maker.draw(st.sampled_from((0, 1, 1, 2, 3, 5)))
+    maker.emit(base, base.context, more, session=base.turn.session, salt=base.turn.salt, cancel_after=calls)
+
+
+def _failing(maker: _Maker) -> None:
+    """An error strikes inside the turn: while feeding, growing, rewinding, seeding, mirroring or publishing."""
+    base = maker.pick()
+    keep = maker.draw(st.integers(0, base.context))
+    more = maker.tokens(maker.draw(st.integers(1, 12)))
+    point = maker.draw(st.sampled_from(FAIL_POINTS))
+    visit = maker.draw(st.sampled_from((1, 1, 2, 3, 5)))
+    maker.emit(base, keep, more, keep=keep, session=base.turn.session, salt=base.turn.salt, fail=(point, visit))
+
+
+def _forked(maker: _Maker) -> None:
+    """A fork and its origin go on side by side, one of them first rewound."""
+    base = maker.last
+    to = maker.draw(st.sampled_from([name for name in SESSIONS if name != base.turn.session]))
+    maker.ops.append(Fork(session=base.turn.session, to=to))
+    maker.emit(base, base.context, maker.tokens(2), session=to, salt=base.turn.salt)
+    maker.extend(base)
+
+
 def _other_tenant(maker: _Maker) -> None:
     """The same tokens under another salt: nothing may be shared."""
     base = maker.last
@@ -213,6 +241,9 @@ KINDS: dict[str, Callable[[_Maker], None]] = {
     "new_session": _new_session,
     "rewind": _rewind,
     "declined": _declined,
+    "cancelled": _cancelled,
+    "failing": _failing,
+    "forked": _forked,
     "other_tenant": _other_tenant,
 }
 INTERESTING = frozenset(

@@ -59,4 +59,15 @@ MUTANTS = (
         expected_check="kv_pages",
         note="Reads and writes lie one position too late where there is room: both directions agree with each other.",
     ),
+    Mutant(
+        id="sixteen-bit-integers-read-as-floats",
+        file=_FILE,
+        text='wide = rows.astype(np.float32, order="C")',
+        replacement="wide = rows.view(np.uint16).astype(np.float32)",
+        kind="kv_dtype_quant",
+        expected_check="kv_pages",
+        note="The bits of a 16-bit float are taken for a number: pages hold 15360 where the cache holds 1.",
+        fixture=("snap-gqa-f16",),
+        backend=("native", "ort"),
+    ),
 )

@@ -83,3 +83,29 @@ def test_rotation_of_packed_heads(apply: Any) -> None:
     x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 8)
     out = apply("RotaryEmbedding", x, np.asarray([1], dtype=np.int64), *quarter_turns(4, 2), domain=MICROSOFT)
     np.testing.assert_array_equal(out, [[[-3, -4, 1, 2, -7, -8, 5, 6]]])
+
+
+def test_standard_rotation_takes_angles_by_position_or_as_given(apply: Any) -> None:
+    """Opset 23: caches come second, rows of them by position or already chosen; both forms of x, as the contrib one."""
+    x = np.arange(48, dtype=np.float32).reshape(1, 2, 3, 8)
+    positions, turns = np.asarray([[2, 0, 1]], dtype=np.int64), quarter_turns(4, 4)
+    expected = apply("RotaryEmbedding", x, positions, *turns, domain=MICROSOFT)
+    np.testing.assert_array_equal(apply("RotaryEmbedding", x, *turns, positions, version=23), expected)
+    chosen = [cache[positions] for cache in turns]
+    np.testing.assert_array_equal(apply("RotaryEmbedding", x, *chosen, version=23), expected)
+    flat = apply("RotaryEmbedding", rows_of(x), *turns, positions, version=23, attributes={"num_heads": 2})
+    np.testing.assert_array_equal(flat, rows_of(expected))
+
+
+def test_standard_rotation_turns_as_many_channels_as_the_caches_say(apply: Any) -> None:
+    """`rotary_embedding_dim` below the head's width leaves the rest as it is."""
+    x = np.arange(8, dtype=np.float32).reshape(1, 1, 1, 8)
+    turns, position = quarter_turns(2, 2), np.asarray([[1]], dtype=np.int64)
+    out = apply("RotaryEmbedding", x, *turns, position, version=23, attributes={"rotary_embedding_dim": 4})
+    np.testing.assert_array_equal(out[..., 4:], x[..., 4:])
+    np.testing.assert_array_equal(out[..., :4], apply("RotaryEmbedding", x[..., :4], *turns, position, version=23))
+
+
+def rows_of(x: Any) -> Any:
+    """`[1, heads, S, D]` as `[1, S, heads * D]`."""
+    return np.ascontiguousarray(x.transpose(0, 2, 1, 3).reshape(1, x.shape[2], -1))
