@@ -24,8 +24,8 @@ _FEW = 8
 
 def without(scenario: Scenario, dropped: Sequence[int]) -> Iterator[Scenario]:
     """The operations of these numbers dropped. A turn that was made from a dropped one then starts from nothing, or from
-    what that one was made from, or from there with what that one appended."""
-    for adopt in (_orphan, _rebase, _inherit):
+    what that one was made from, or from there with what that one appended, and zeros for its reply."""
+    for adopt in (_orphan, _rebase, _inherit, _spell):
         ops: list[Op | None] = list(scenario.ops)
         for at in sorted(dropped, reverse=True):
             gone, ops[at] = ops[at], None
@@ -163,6 +163,11 @@ def _inherit(turn: Turn, gone: Turn) -> Turn:
     return replace(turn, base=gone.base, part=gone.part, append=(*ids(gone), *ids(turn)), **cut)
 
 
+def _spell(turn: Turn, gone: Turn) -> Turn:
+    reply = (0,) * gone.max_new_tokens if turn.part == "context" else ()
+    return _inherit(turn, replace(gone, append=(*ids(gone), *reply)))
+
+
 def _moved(op: Op, by: int) -> Op:
     if isinstance(op, Rewind) and isinstance(op.to, int):
         return replace(op, to=max(op.to - by, 0))
@@ -183,7 +188,8 @@ def _cut(turn: Turn, scenario: Scenario) -> Iterator[Turn]:
     if turn.drop is not None:
         start, stop = turn.drop
         for drop in ((0, 1), (1, 2), (start, start + 1), (0, stop - start), (start, stop - 1)):
-            yield replace(turn, drop=drop)
+            if drop[0] < drop[1]:
+                yield replace(turn, drop=drop)
     if turn.cancel_after is not None:
         yield from (replace(turn, cancel_after=n) for n in _smaller(turn.cancel_after, scenario))
     if turn.fail is not None:

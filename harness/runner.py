@@ -23,6 +23,9 @@ from .verdict import CheckResult, Finding, Verdict, merge
 AFTER_FAILURE = ("kv_pages", "conservation")
 """What can be judged of a turn that failed: pages. That nothing else was left behind, the turns after it show."""
 
+ENDS = frozenset({"crash", "refusal", "rewind", "masked"})
+"""After these the subject and its arms no longer hold the same conversation, so nothing further can be judged."""
+
 Encode = Callable[[str], Sequence[int]]
 
 
@@ -45,11 +48,16 @@ class Arms:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """Which of the dearer arms run: all of them unless told."""
+    """Which of the dearer arms run: all of them unless told.
+
+    `to_the_end`: go on after a finding, so that each check is heard on every turn. For a scorecard: after a finding the arms
+    may hold different histories, and what follows is only good for "this check could have seen it too".
+    """
 
     cold: bool = True
     oracle: bool = True
     poison: bool = True
+    to_the_end: bool = False
 
 
 @dataclass(kw_only=True)
@@ -132,13 +140,21 @@ class _Play:
             for op in self.result.scenario.ops:
                 place = op.name if isinstance(op, Turn) else f"{op.op} {op.session}"
                 self._op(op)
-                if self.result.findings:
+                if self._over():
                     return self.result
             place = "idle"
             self._idle()
         except CrashError as error:
             self._find("crash", "subject", place, f"the subject crashed in {error.call}", error.text, "no exception")
+        except Exception:
+            if not (self.watch.to_the_end and self.result.findings):
+                raise  # a fault of ours, unless it follows from histories that already differ
         return self.result
+
+    def _over(self) -> bool:
+        """Whether to end here: at the first finding, or, going to the end, at one that leaves nothing to compare."""
+        found = {finding.check for finding in self.result.findings}
+        return bool(found & ENDS) if self.watch.to_the_end else bool(found)
 
     def _op(self, op: Op) -> None:
         if isinstance(op, Turn):

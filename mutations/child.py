@@ -15,38 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.runner import Arms, ScenarioResult, Watch, _Play
-from harness.scenario import NewSession, Rewind, Scenario, Turn
+from harness.runner import Arms, ScenarioResult, Watch, run_scenario
+from harness.scenario import Scenario
 from harness.verdict import Finding
 from harness.verify import open_arms
 
 from .mutant import CRASH
 from .scenarios import scenarios
-
-ENDS = (CRASH, "refusal", "masked")
-"""After these the subject and its arms no longer hold the same conversation, so nothing further can be judged."""
-
-
-class _ToTheEnd(_Play):
-    """Goes on after a finding, as a harness would that had every check but the one that found it.
-
-    So each check is heard on every turn, and the scorecard says which *could* have seen a fault. What a run without
-    findings concludes is the same.
-    """
-
-    def run(self) -> ScenarioResult:
-        for op in self.result.scenario.ops:
-            if isinstance(op, Turn):
-                self._turn(op)
-            elif isinstance(op, NewSession):
-                self._new(op)
-            else:
-                assert isinstance(op, Rewind), f"no conversation of this package holds {op}"
-                self._rewind(op)
-            if any(finding.check in ENDS for finding in self.result.findings):
-                return self.result
-        self._idle()
-        return self.result
 
 
 @dataclass(kw_only=True)
@@ -77,13 +52,10 @@ def play(seen: Seen, arms: Arms, scenario: Scenario, where: str) -> None:
 
     After a finding the arms may hold different histories; an error that follows from that says nothing.
     """
-    session = _ToTheEnd(arms, scenario, Watch())
     try:
-        session.run()
-    except Exception as error:
-        if not session.result.findings:
-            seen.note(CRASH, f"{where}, {scenario.title}: {type(error).__name__}: {error}")
-    seen.take(session.result, f"{where}, {scenario.title}")
+        seen.take(run_scenario(arms, scenario, Watch(to_the_end=True)), f"{where}, {scenario.title}")
+    except Exception as error:  # a fault may break the harness too
+        seen.note(CRASH, f"{where}, {scenario.title}: {type(error).__name__}: {error}")
 
 
 def run(models: Sequence[str], backends: Sequence[str]) -> Seen:

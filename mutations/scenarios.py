@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
+from harness.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
 
 # Ids up to 60: the smallest vocabulary among the fixtures is 61.
 _A = (7, 3, 19, 28, 5, 41, 2, 33, 11, 17, 8)
@@ -35,6 +35,11 @@ def scenarios() -> tuple[Scenario, ...]:
         _scenario("growth", _growth(), min_capacity=4),
         _scenario("chunk boundaries", _chunks()),
         _scenario("no new tokens", _nothing_new()),
+        _scenario("cancelled", _cancelled()),
+        _scenario("cancelled in a tight pool", _cancelled(), pages=12),
+        _scenario("failing", _failing()),
+        _scenario("failing while growing", _failing_growth(), min_capacity=4),
+        _scenario("forked", _forked()),
     )
 
 
@@ -206,4 +211,58 @@ def _nothing_new() -> tuple[Op, ...]:
         _turn("ask", base="read", max_new_tokens=3),
         _turn("read on", base="ask", append=(23,), max_new_tokens=0),
         _turn("elsewhere", session="t", base="read on", append=(26,)),
+    )
+
+
+def _cancelled() -> tuple[Op, ...]:
+    """While queued, between chunks, after the first token, in the middle of the reply; each time both sessions go on."""
+    long = (*_A, *_B)
+    return (
+        _turn("one", append=_A, max_new_tokens=4),
+        _turn("queued", base="one", append=_B, cancel_after=0),
+        _turn("chunks", base="one", append=long, cancel_after=1),
+        _turn("on", base="chunks", append=(3,)),
+        _turn("first", base="on", append=_B[:3], max_new_tokens=6, cancel_after=1),
+        _turn("middle", session="t", base="on", append=_B[:8], max_new_tokens=6, cancel_after=4),
+        _turn("on t", session="t", base="middle", append=(4,)),
+        _turn("on s", base="first", append=(6,)),
+    )
+
+
+def _failing() -> tuple[Op, ...]:
+    """An error strikes at each point in turn; the same session and another go on from there."""
+    ops: list[Op] = [_turn("one", append=_A, max_new_tokens=4)]
+    for point in ("feed", "rewind", "seeded", "mirror", "publish"):
+        ops += [
+            _turn(f"{point} strikes", base="one", keep=10, append=(*_B, *_A[:3]), max_new_tokens=5, fail=(point, 1)),
+            _turn(f"after {point}", base="one", append=(14, 15), max_new_tokens=3),
+            _turn(f"{point} strikes t", session="t", base="one", append=_B, max_new_tokens=5, fail=(point, 3)),
+            _turn(f"after {point} t", session="t", base="one", append=(16,)),
+        ]
+    return tuple(ops)
+
+
+def _failing_growth() -> tuple[Op, ...]:
+    """Growth fails for the first layer, then for the second; afterwards the same request goes through."""
+    ops: list[Op] = [_turn("one", append=_A[:3])]
+    for visit in (1, 2):
+        ops += [
+            _turn(f"strikes {visit}", base="one", append=(*_A, *_B), fail=("grow", visit)),
+            _turn(f"after {visit}", base="one", append=(*_A, *_B)),
+            _turn(f"short {visit}", session="t", append=_B[:2]),
+        ]
+    return tuple(ops)
+
+
+def _forked() -> tuple[Op, ...]:
+    """Both go on from the same state, first one and then the other, with and without a rewind."""
+    return (
+        _turn("one", append=_A, max_new_tokens=5),
+        Fork(session="s", to="f"),
+        _turn("origin", base="one", append=_B[:4], max_new_tokens=4),
+        _turn("fork", session="f", base="one", append=(31, 32), max_new_tokens=4),
+        Fork(session="f", to="g"),
+        _turn("back", session="g", base="one", keep=6, append=_B[:5]),
+        _turn("fork on", session="f", base="fork", append=(33,)),
+        _turn("origin on", base="origin", append=(34,)),
     )

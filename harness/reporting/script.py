@@ -44,7 +44,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path.cwd()))
 
-from engine import BackendError, Engine, SamplingParams, UsageError  # noqa: E402
+from engine import Engine, SamplingParams  # noqa: E402
 
 MODEL = sys.argv[1] if len(sys.argv) > 1 else {model!r}
 
@@ -101,11 +101,13 @@ def turn(name, where, prompt, new, *, salt=None, decline=False, cancel_after=Non
     declining, failing = decline, list(fail) if fail else None
     try:
         reply = play(live, prompt, params, salt, cancel_after)
-    except (UsageError, BackendError) as error:
-        print(f"{{name}}: {{type(error).__name__}}: {{error}}")
-        return
-    finally:
+    except Exception as error:
         declining, failing = False, None
+        print(f"{{name}}: {{len(prompt)}} tokens sent\\n    warm {{type(error).__name__}}: {{error}}")
+        if fail is None:
+            refused(error, prompt, params, salt)
+        return
+    declining, failing = False, None
     if reply is None:
         return
     contexts[name] += reply.tokens
@@ -114,6 +116,17 @@ def turn(name, where, prompt, new, *, salt=None, decline=False, cancel_after=Non
         compare(live, prompt, params, salt, reply)
     if said is not None and str(said[0](reply)) == said[1]:
         show(f"reported {{said[1]}}, which is wrong; right: {{said[2]}}")
+
+
+def refused(error, prompt, params, salt):
+    """The warm turn raised: so must the cold one, in the same way."""
+    try:
+        cold = warm.fresh().session().generate(prompt, params, salt=salt, reuse=False)
+    except type(error) as same:
+        print(f"    cold {{type(same).__name__}}: {{same}}")
+    else:
+        print(f"    cold {{list(cold.tokens)}}")
+        show("warm raises an error, cold does not")
 
 
 def compare(live, prompt, params, salt, reply):

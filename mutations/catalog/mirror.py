@@ -251,4 +251,13 @@ MUTANTS = (
         expected_check="conservation",
         note="A hit's pages are released at the end of a turn that never held them.",
     ),
+    Mutant(
+        id="reserve-not-released",
+        file=_FILE,
+        text="for held in self._pages + self._reserved:",
+        replacement="for held in self._pages:",
+        kind="refcount_leak",
+        expected_check="conservation",
+        note="Pages reserved for a prompt that was cancelled half-way are lost.",
+    ),
 )

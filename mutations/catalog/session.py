@@ -37,4 +37,13 @@ MUTANTS = (
         expected_check="efficiency",
         note="A session forgets its tokens when it rewinds.",
     ),
+    Mutant(
+        id="fork-shares-the-state",
+        file=_FILE,
+        text="replace(self._retained, decoder=self._retained.decoder.fork())",
+        replacement="self._retained",
+        kind="cow_missing",
+        expected_check="reuse",
+        note="A fork and its origin append to one buffer.",
+    ),
 )

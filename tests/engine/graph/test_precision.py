@@ -29,7 +29,7 @@ FLOAT, HALF, BRAIN, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.
 MODELS = Path(fixtures.__file__).parent / "models"
 node = helper.make_node
 DTYPES: dict[int, Any] = {HALF: np.float16, BRAIN: ml_dtypes.bfloat16}
-EDGE = {HALF: 2048, BRAIN: 256}
+EDGE: dict[int, int] = {HALF: 2048, BRAIN: 256}
 KINDS = pytest.mark.parametrize("kind", [HALF, BRAIN], ids=["float16", "bfloat16"])
 
 

@@ -19,7 +19,13 @@ from engine.kv.layout import KvGeometry, Part
 from engine.package import ModelSpec, resolve
 
 ROOT = Path(fixtures.__file__).parent
-MODELS = ["models/snap-decomposed", "models/snap-gqa-shared", "zoo/llama-genai-fp32", "zoo/qwen2-optimum-fp32"]
+MODELS = [
+    "models/snap-attention",
+    "models/snap-decomposed",
+    "models/snap-gqa-shared",
+    "zoo/llama-genai-fp32",
+    "zoo/qwen2-optimum-fp32",
+]
 IDS = list(range(1, 12))
 
 

@@ -1,0 +1,221 @@
+"""Real faults, planted in the engine while it runs: each shrinks to a few turns, whatever conversation showed it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import engine.engine
+import engine.kv.mirror
+import engine.turn
+from engine.kv.layout import Part
+from harness.reporting.files import RunFolder
+from harness.runner import Arms, ScenarioResult, Watch, run_scenario
+from harness.scenario import Scenario, Turn, load
+from harness.shrink import NotShownError
+from harness.shrunk import confirm, in_ids, mark, smallest
+from harness.size import turns_of
+from harness.strategies.generate import for_each
+from harness.strategies.profile import Profile
+from harness.verdict import Finding
+from harness.verify import Request, verify
+
+Patch = pytest.MonkeyPatch
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "fixtures" / "models" / "snap-gqa-shared"
+CONVERSATIONS = ROOT / "tests" / "conversations"
+PLAIN = Scenario(
+    title="five turns",
+    ops=(
+        Turn(name="one", append=tuple(range(1, 12)), max_new_tokens=6),
+        Turn(name="two", base="one", append=(5, 6, 7), max_new_tokens=2),
+        Turn(name="tenant", base="two", append=(9,), salt="red", max_new_tokens=2),
+        Turn(name="elsewhere", session="t", base="two", append=(12, 14), max_new_tokens=2),
+        Turn(name="on", session="t", base="elsewhere", append=(3,), max_new_tokens=2),
+    ),
+)
+
+
+def swapped(patch: Patch) -> None:
+    """Pages hold values where keys belong."""
+    real = engine.kv.mirror.extract_present_tokens
+
+    def copy(self: Any, state: Any, page: int, at: int, count: int) -> None:
+        for layer in range(len(self._pool.geometry.layers)):
+            for part in Part:
+                flat, physical = state.present(layer, Part(1 - part))
+                rows = real(flat, physical, self.length, self.length + count)
+                engine.kv.mirror.append_token_kv(self._pool.rows(page, layer, part), at, rows)
+
+    patch.setattr(engine.kv.mirror.PageTable, "_copy_rows", copy)
+
+
+def unclamped(patch: Patch) -> None:
+    """What the state holds is taken to be what the context says."""
+    real = engine.turn.plan_prefix_reuse
+    patch.setattr(
+        engine.turn, "plan_prefix_reuse", lambda shared, current, wanted, parts: real(shared, shared, wanted, parts)
+    )
+
+
+def zeroed(patch: Patch) -> None:
+    """A seeded state holds zeros: in both parts, so that nothing but the numbers is wrong."""
+    real = engine.kv.mirror.write_present
+    patch.setattr(engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows * 0))
+
+
+def saltless(patch: Patch) -> None:
+    """Tenants share."""
+    real = engine.engine.identity_of
+    patch.setattr(engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
+
+
+def shared_page(patch: Patch) -> None:
+    """A page that somebody else holds is written to."""
+    real = engine.kv.mirror.PageTable._writable
+
+    def writable(self: Any) -> int | None:
+        index = self.length // self._pool.page_size
+        page: int | None = self._pages[index] if index < len(self._pages) else real(self)
+        return page
+
+    patch.setattr(engine.kv.mirror.PageTable, "_writable", writable)
+
+
+FAULTS: Mapping[str, Callable[[Patch], None]] = {
+    fault.__name__: fault for fault in (swapped, unclamped, zeroed, saltless, shared_page)
+}
+
+
+def drawn(count: int) -> list[Scenario]:
+    """Generated conversations, always the same."""
+    found: list[Scenario] = []
+    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=3, play=lambda s: not found.append(s))
+    return found
+
+
+def shown(arms: Arms, scenarios: list[Scenario]) -> ScenarioResult:
+    """The first of them that shows a difference."""
+    return next(result for s in scenarios if (result := run_scenario(arms, s)).findings)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("source", ["plain", "generated", "hand-written"])
+def test_a_fault_shrinks_to_three_turns(arms: Arms, monkeypatch: Patch, fault: str, source: str) -> None:
+    """At most three turns, no odd settings, a handful of tokens, and the same fingerprint, within half a minute."""
+    FAULTS[fault](monkeypatch)
+    files = ["05-two-tenants-same-words.json"] if fault == "saltless" else ["01-tool-loop.json"]
+    played = {"plain": [PLAIN], "generated": drawn(40), "hand-written": [load(CONVERSATIONS / name) for name in files]}
+    if fault == "shared_page" and source == "plain":
+        pytest.skip("no two turns of it share a page that one of them writes")
+    result = shown(arms, played[source])
+    shrunk = smallest(arms, result.scenario, result.findings[0], Watch(), seconds=30)
+    assert mark(shrunk.finding) == mark(result.findings[0])
+    assert mark(run_scenario(arms, shrunk.scenario).findings[0]) == mark(result.findings[0])
+    assert shrunk.scenario.turns <= 3
+    assert sum(len(turn.append) for turn in turns_of(shrunk.scenario)) <= 8
+    assert shrunk.seconds < 30
+
+
+def test_what_shows_only_once_is_not_deterministic(arms: Arms) -> None:
+    """A healthy engine does not show it again, and that is said."""
+    finding = Finding(check="tokens", arm="matched", message="", left="", right="")
+    with pytest.raises(NotShownError, match="nondeterministic"):
+        smallest(arms, PLAIN, finding, Watch(), seconds=5)
+
+
+def test_another_finding_is_not_the_same(arms: Arms, monkeypatch: Patch) -> None:
+    """A conversation that shows another difference is not shrunk for this one."""
+    swapped(monkeypatch)
+    finding = Finding(check="tokens", arm="matched", message="", left="", right="")
+    with pytest.raises(NotShownError):
+        smallest(arms, PLAIN, finding, Watch(), seconds=5)
+
+
+def test_crashes_are_told_apart_by_their_exception() -> None:
+    """A fingerprint does not tell two crashes apart; where they were seen does not matter."""
+    one, other = (
+        Finding(check="crash", arm="subject", message="", left=f"{kind}: at 3", right="")
+        for kind in ("IndexError", "KeyError")
+    )
+    assert one.fingerprint == other.fingerprint
+    assert mark(one) != mark(other)
+    assert mark(one) == mark(replace(one, left="IndexError: at 5", turn="t9"))
+
+
+def test_texts_become_ids() -> None:
+    """By the model's own tokenizer, before anything is shrunk."""
+    words = Scenario(ops=(Turn(name="a", append="ab"), Turn(name="b", append=(7,))))
+    assert in_ids(words, lambda text: [ord(letter) for letter in text]).ops == (
+        Turn(name="a", append=(97, 98)),
+        Turn(name="b", append=(7,)),
+    )
+
+
+def test_a_fresh_process_that_sees_nothing_says_so(arms: Arms, monkeypatch: Patch) -> None:
+    """The fault is planted in this process only, so a fresh one cannot confirm it."""
+    swapped(monkeypatch)
+    finding = run_scenario(arms, PLAIN).findings[0]
+    shrunk = smallest(arms, PLAIN, finding, Watch(), seconds=20)
+    assert shrunk.confirmed is None
+    seen = confirm(shrunk, model=str(MODEL), leg="ort-cpu", numerics="invariant", threads=1)
+    assert (seen.confirmed, seen.why) == (False, "the fresh process shows no difference")
+
+
+def test_a_fresh_process_that_fails_says_so(arms: Arms, monkeypatch: Patch, tmp_path: Path) -> None:
+    """What it said comes along; nothing is taken for confirmed."""
+    swapped(monkeypatch)
+    finding = run_scenario(arms, PLAIN).findings[0]
+    shrunk = smallest(arms, PLAIN, finding, Watch(), seconds=20)
+    seen = confirm(shrunk, model=str(tmp_path / "gone"), leg="ort-cpu", numerics="invariant", threads=1)
+    assert not seen.confirmed
+    assert "gone" in (seen.why or "")
+
+
+def test_the_first_failure_of_a_leg_is_handed_over(arms: Arms, monkeypatch: Patch) -> None:
+    """Once, with its conversation and how it was watched, while the model is loaded."""
+    swapped(monkeypatch)
+    seen: list[Any] = []
+    request = Request(
+        model=MODEL, backend="ort", examples=0, cases=[("a", PLAIN), ("b", PLAIN)], keep_going=True,
+        on_failure=lambda *given: seen.append(given),
+    )  # fmt: skip
+    leg = verify(request, lambda event: None, arms)
+    assert leg.scenarios == 2
+    ((given, watch, played),) = seen
+    assert given is arms
+    assert watch == Watch()
+    assert (played.origin, played.result.scenario) == ("a", PLAIN)
+
+
+def test_the_run_folder_holds_both(arms: Arms, monkeypatch: Patch, tmp_path: Path) -> None:
+    """The original, beside it the small one and a script; the report tells the small one in words."""
+    swapped(monkeypatch)
+    folder = RunFolder(tmp_path / "run")
+
+    def on_failure(arms: Arms, watch: Watch, played: Any) -> None:
+        shrunk = smallest(arms, PLAIN, played.result.findings[0], watch, seconds=20)
+        folder.add(played, replace(shrunk, confirmed=False, why="not asked"), numerics="invariant")
+
+    request = Request(model=MODEL, backend="ort", examples=0, cases=[("a", PLAIN)], on_failure=on_failure)
+    verify(request, folder, arms)
+    data = folder.close()
+    names = {path.name for path in (tmp_path / "run" / "cases").iterdir()}
+    assert names == {f"ort-cpu-{MODEL.name}-1{end}" for end in (".json", ".shrunk.json", ".py")}
+    (file,) = data["shrunk"]
+    assert load(Path(data["cases"][0])) == PLAIN
+    assert load(Path(file)).turns == 1
+    found = json.loads(Path(file).read_text())["found"]
+    assert (found["model"], found["leg"], found["confirmed"]) == (str(MODEL), "ort-cpu", False)
+    text = (tmp_path / "run" / "report.md").read_text()
+    told = text.split("## Shortest conversation that shows it")[1]
+    assert "Turn t0 sends 1 token" in told
+    assert "Not confirmed: not asked" in told
+    assert f"`warmcold replay {file}`" in told
