@@ -19,6 +19,9 @@ _COMMANDS = {
     "verify": ("harness.cli", False, "Check that a model's KV reuse is right."),
     "replay": ("harness.cli", False, "Play one case file again."),
     "shrink": ("harness.cli", False, "Make a case file as small as it gets."),
+    "generate": ("engine.cli", False, "Generate from a prompt, or several turns on one session."),
+    "chat": ("engine.cli", False, "Talk to a model; see what each turn reused."),
+    "inspect": ("engine.cli", False, "What was resolved of a model, and which reuse it is admitted to."),
     "mutate": ("mutations.cli", True, "Plant deliberate faults and see which check kills each."),
     "models": ("fixtures.cli", True, "Build the real models that are not committed."),
 }

@@ -23,7 +23,7 @@ from .identity import Identity, file_digest, identity_of
 from .kv.layout import KvGeometry, Part
 from .kv.pages import PagePool
 from .kv.prefix_cache import NullPrefixCache, PagedPrefixCache, PrefixCache
-from .package import ModelSpec, resolve
+from .package import ModelSpec, refuse_nan, resolve
 from .probe import Probe, no_probe
 from .request import Completion, GateReason, SamplingParams
 from .reuse import Component, FullAttention, Window
@@ -128,6 +128,7 @@ class Engine:
                 f"Engine.load: {error}; options are {sorted(EngineOptions.__dataclass_fields__)}"
             ) from error
         spec, graph = resolve(Path(path))
+        refuse_nan(graph)
         content = file_digest([spec.graph_path, *graph.external_files()])
         return cls(spec, _weights(spec, graph, chosen), content, chosen)
 

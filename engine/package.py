@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .errors import ModelError
 from .graph.load import GraphModel, Port, load_graph
 from .kv.layout import KvGeometry, LayerKv
@@ -57,6 +59,15 @@ def resolve(path: Path) -> tuple[ModelSpec, GraphModel]:
     directory, graph_path, config, declared_by = _locate(path)
     graph = load_graph(graph_path)
     return _spec(directory, graph, config, declared_by), graph
+
+
+def refuse_nan(graph: GraphModel) -> None:
+    """ModelError when a weight holds a NaN: every answer would be one, far from where it came from."""
+    for name in sorted(graph.initializers):
+        weight = graph.initializer(name)
+        if weight.dtype.kind == "f" and np.isnan(weight).any():
+            place = [int(i) for i in np.argwhere(np.isnan(weight))[0]]
+            raise ModelError(f"{graph.path}: weight {name!r} is NaN at {place}; export or download the model again")
 
 
 def _locate(path: Path) -> tuple[Path, Path, dict[str, Any], str]:

@@ -226,4 +226,4 @@ def _smaller(value: int, scenario: Scenario, *, least: int = 0) -> list[int]:
 def _lengths(length: int | float, scenario: Scenario) -> list[int]:
     if isinstance(length, float):
         return [*range(4), *boundary_lengths(scenario.settings, 32)]
-    return _smaller(length, scenario) if length >= 0 else list(range(-1, length, -1))
+    return _smaller(length, scenario) if length >= 0 else [*range(4), *range(-1, length, -1)]

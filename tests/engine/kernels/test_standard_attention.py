@@ -71,16 +71,14 @@ def test_a_causal_row_picks_the_key_it_points_at(apply: Any) -> None:
 @pytest.mark.parametrize("split", [1, 64, 149])
 def test_behind_a_past_positions_go_on(apply: Any, split: int) -> None:
     """Row i stands at position past + i; the presents are past and new one after the other, as the reference has them."""
-    attributes = {"is_causal": 1, **POINTER}
+    attributes: dict[str, Any] = {"is_causal": 1, **POINTER}
     past = KEYS[:, :, :split], VALUES[:, :, :split]
     inputs = [POINTING[:, :, split:], KEYS[:, :, split:], VALUES[:, :, split:], None, *past]
     found = apply("Attention", *inputs, version=23, outputs=3, attributes=attributes)
     names = ["" if value is None else f"in{index}" for index, value in enumerate(inputs)]
     node = helper.make_node("Attention", names, ["y", "k", "v"], **attributes)
-    ports = [
-        [helper.make_empty_tensor_value_info(name) for name in side] for side in (filter(None, names), node.output)
-    ]
-    model = helper.make_model(helper.make_graph([node], "g", *ports), opset_imports=[helper.make_opsetid("", 23)])
+    ins, outs = ([helper.make_empty_tensor_value_info(n) for n in side if n] for side in (names, node.output))
+    model = helper.make_model(helper.make_graph([node], "g", ins, outs), opset_imports=[helper.make_opsetid("", 23)])
     feeds = {name: value for name, value in zip(names, inputs, strict=True) if name}
     for ours, theirs in zip(found, ReferenceEvaluator(model).run(None, feeds), strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)

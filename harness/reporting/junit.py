@@ -1,0 +1,55 @@
+"""`junit.xml`: one test case per leg and check, for CI systems that read nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from ..events import LegFinished
+from ..verdict import CheckResult, Verdict
+
+
+def render(legs: Sequence[LegFinished]) -> bytes:
+    """The document. A finding is a failure; a check that applies and compared nothing is an error; one ruled out, skipped."""
+    root = ElementTree.Element("testsuites", name="warmcold")
+    for leg in legs:
+        suite = ElementTree.SubElement(root, "testsuite", name=f"{leg.leg} {leg.model}", time=f"{leg.seconds:.1f}")
+        _properties(suite, leg)
+        for name, seen in leg.checks.items():
+            _case(suite, name, seen, leg)
+        if leg.why is not None:
+            case = ElementTree.SubElement(suite, "testcase", name="verdict", classname=leg.leg)
+            ElementTree.SubElement(case, "error", message=leg.why)
+        _count(suite)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+
+
+def _properties(suite: ElementTree.Element, leg: LegFinished) -> None:
+    group = ElementTree.SubElement(suite, "properties")
+    facts = {
+        "verdict": leg.verdict.shown,
+        "level": leg.level.name,
+        "conversations": leg.scenarios,
+        "turns": leg.turns,
+        "reused_turns": leg.reused_turns,
+        "reused_share": "" if leg.reused_share is None else f"{leg.reused_share:.3f}",
+    }
+    for name, value in facts.items():
+        ElementTree.SubElement(group, "property", name=name, value=str(value))
+
+
+def _case(suite: ElementTree.Element, name: str, seen: CheckResult, leg: LegFinished) -> None:
+    case = ElementTree.SubElement(suite, "testcase", name=name, classname=leg.leg)
+    if seen.findings:
+        failure = ElementTree.SubElement(case, "failure", message=seen.findings[0].message)
+        failure.text = "\n".join(str(finding) for finding in seen.findings)
+    elif seen.verdict is Verdict.UNKNOWN:
+        ElementTree.SubElement(case, "error", message="applies, and compared nothing")
+    elif not seen.compared:
+        ElementTree.SubElement(case, "skipped", message=seen.not_observable or seen.not_applicable or "")
+
+
+def _count(suite: ElementTree.Element) -> None:
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(kind, str(len(suite.findall(f"testcase/{tag}"))))
