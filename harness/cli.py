@@ -237,7 +237,8 @@ def _again(
     from .verify import Request
 
     found = _found(file)
-    chosen = model or (Path(found["model"]) if "model" in found else None)
+    named = found.get("model")
+    chosen = model or (Path(named) if isinstance(named, str) else None)
     if chosen is None:
         _usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
     leg, _, device = str(found.get("leg", "native-cpu")).partition("-")

@@ -6,6 +6,7 @@ A conversation that was shrunk lies beside the one it came from: `.shrunk.json`,
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ class RunFolder:
         self.legs: list[LegFinished] = []
         self.cases: list[str] = []
         self.shrunk: list[tuple[str, Shrunk]] = []
+        self._described: Mapping[str, Any] = {}
         path.mkdir(parents=True, exist_ok=True)
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
+        if isinstance(event, LegStarted):
+            self._described = event.described
         if isinstance(event, ScenarioPlayed) and event.result.findings:
             self.cases.append(str(self._case(event)))
         if isinstance(event, LegFinished):
@@ -61,6 +65,7 @@ class RunFolder:
         found = {
             "model": event.model,
             "leg": event.leg,
+            "numerics": "fast" if self._described.get("numerics") == "fast" else "invariant",
             "findings": [finding.to_json() for finding in event.result.findings],
         }
         file.write_text(

@@ -20,7 +20,11 @@ ZOO = Path(__file__).parents[2] / "fixtures" / "zoo"
 
 
 def _nan(model: onnx.ModelProto) -> None:
-    tensor = next(t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) == 2 and t.dims[1] > 2)
+    tensor = next(
+        t
+        for t in model.graph.initializer
+        if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) == 2 and t.dims[1] > 2
+    )
     array = numpy_helper.to_array(tensor).copy()
     array[1, 2] = np.nan
     tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

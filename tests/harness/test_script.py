@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import engine.engine
+import engine.identity
+import engine.kv.layout
 import engine.kv.mirror
 from harness.reporting.prose import describe
 from harness.reporting.script import render
@@ -82,7 +84,7 @@ def test_the_prompts_are_those_of_the_case(play: Play, arms: Arms) -> None:
 
 def test_wrong_numbers_show_as_tokens_or_kv(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both token lists, and the first number of the KV that differs where the tokens agree."""
-    real = engine.kv.mirror.write_present
+    real = engine.kv.layout.write_present
     monkeypatch.setattr(
         engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows[::-1])
     )
@@ -94,7 +96,7 @@ def test_wrong_numbers_show_as_tokens_or_kv(play: Play, monkeypatch: pytest.Monk
 
 def test_what_pages_hold_shows_in_one_turn_more(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody reads back makes no difference, so somebody does."""
-    real = engine.kv.mirror.append_token_kv
+    real = engine.kv.layout.append_token_kv
     monkeypatch.setattr(
         engine.kv.mirror, "append_token_kv", lambda page, at, rows: real(page, at, [row[::-1] for row in rows])
     )
@@ -105,7 +107,7 @@ def test_what_pages_hold_shows_in_one_turn_more(play: Play, monkeypatch: pytest.
 
 def test_a_count_that_is_wrong_is_shown(play: Play, arms: Arms, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between tenants no number differs: the script shows what was reused, and what might have been."""
-    real = engine.engine.identity_of
+    real = engine.identity.identity_of
     monkeypatch.setattr(engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
     scenario = Scenario(ops=(TWO[0], Turn(name="t1", base="t0", append=(4,), salt="x")))
     finding = run_scenario(arms, scenario).findings[0]

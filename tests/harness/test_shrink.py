@@ -27,7 +27,12 @@ Same = Callable[[Scenario], bool]
 def drawn(count: int) -> list[Scenario]:
     """Generated conversations, always the same."""
     found: list[Scenario] = []
-    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=11, play=lambda s: not found.append(s))
+
+    def keep(scenario: Scenario) -> bool:
+        found.append(scenario)
+        return True
+
+    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=11, play=keep)
     return found
 
 

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import engine.engine
+import engine.identity
+import engine.kv.layout
 import engine.kv.mirror
+import engine.reuse
 import engine.turn
 from engine.kv.layout import Part
 from harness.reporting.files import RunFolder
@@ -45,21 +48,21 @@ PLAIN = Scenario(
 
 def swapped(patch: Patch) -> None:
     """Pages hold values where keys belong."""
-    real = engine.kv.mirror.extract_present_tokens
+    real = engine.kv.layout.extract_present_tokens
 
     def copy(self: Any, state: Any, page: int, at: int, count: int) -> None:
         for layer in range(len(self._pool.geometry.layers)):
             for part in Part:
                 flat, physical = state.present(layer, Part(1 - part))
                 rows = real(flat, physical, self.length, self.length + count)
-                engine.kv.mirror.append_token_kv(self._pool.rows(page, layer, part), at, rows)
+                engine.kv.layout.append_token_kv(self._pool.rows(page, layer, part), at, rows)
 
     patch.setattr(engine.kv.mirror.PageTable, "_copy_rows", copy)
 
 
 def unclamped(patch: Patch) -> None:
     """What the state holds is taken to be what the context says."""
-    real = engine.turn.plan_prefix_reuse
+    real = engine.reuse.plan_prefix_reuse
     patch.setattr(
         engine.turn, "plan_prefix_reuse", lambda shared, current, wanted, parts: real(shared, shared, wanted, parts)
     )
@@ -67,13 +70,13 @@ def unclamped(patch: Patch) -> None:
 
 def zeroed(patch: Patch) -> None:
     """A seeded state holds zeros: in both parts, so that nothing but the numbers is wrong."""
-    real = engine.kv.mirror.write_present
+    real = engine.kv.layout.write_present
     patch.setattr(engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows * 0))
 
 
 def saltless(patch: Patch) -> None:
     """Tenants share."""
-    real = engine.engine.identity_of
+    real = engine.identity.identity_of
     patch.setattr(engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
 
 
@@ -97,7 +100,12 @@ FAULTS: Mapping[str, Callable[[Patch], None]] = {
 def drawn(count: int) -> list[Scenario]:
     """Generated conversations, always the same."""
     found: list[Scenario] = []
-    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=3, play=lambda s: not found.append(s))
+
+    def keep(scenario: Scenario) -> bool:
+        found.append(scenario)
+        return True
+
+    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=3, play=keep)
     return found
 
 

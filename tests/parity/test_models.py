@@ -18,7 +18,9 @@ from harness.verify import open_arms
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = sorted(path.name for path in (ROOT / "fixtures" / "models").iterdir())
-ZOO = ["llama-genai-fp32", "llama-optimum-fp32", "qwen2-genai-fp32", "qwen2-optimum-fp32"]
+ZOO = sorted(path.name for path in (ROOT / "fixtures" / "zoo").iterdir() if path.is_dir())
+LONG = ["llama-genai-fp32", "llama-optimum-fp32", "qwen2-genai-fp32", "qwen2-optimum-fp32"]
+"""The part of the zoo on which the long conversations are played too: one of each exporter and family of operators."""
 BACKENDS = ["native", "ort"]
 CONVERSATIONS = sorted((Path(__file__).parents[1] / "conversations").glob("*.json"))
 
@@ -34,11 +36,11 @@ def directory(name: str) -> Path:
 @pytest.mark.parametrize("name", [*FIXTURES, *ZOO])
 def test_generated_conversations(name: str, backend: str, warmcold_verify: Callable[..., Any]) -> None:
     """Generated conversations show no difference on any arm."""
-    warmcold_verify(directory(name), backend)
+    warmcold_verify(directory(name), backend, examples=20 if name in FIXTURES else 10)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [*FIXTURES, *ZOO])
+@pytest.mark.parametrize("name", [*FIXTURES, *LONG])
 def test_conversations_written_by_hand(name: str, backend: str, warmcold_verify: Callable[..., Any]) -> None:
     """Ten long conversations with edits, branches, tenants and crowded pools show no difference either."""
     cases = [(path.name, load(path)) for path in CONVERSATIONS]
