@@ -27,7 +27,7 @@ class Decoder:
         """
         rows = list(tokens) if self.state.has_state else [*fed, *tokens]
         start = self.state.kv_len
-        logits = self._backend.run(self.state, self._feeds(rows, start))
+        logits = self._backend.run(self.state, self._feeds(rows, start), last_only=True)
         return np.ascontiguousarray(logits[0, -1])
 
     def fork(self) -> Decoder:

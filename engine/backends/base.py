@@ -71,11 +71,11 @@ class Backend(Protocol):
     def new_state(self) -> BackendState:
         """An empty state of its own: nothing is shared with any other."""
 
-    def run(self, state: BackendState, feeds: Feeds) -> NDArray[np.float32]:
+    def run(self, state: BackendState, feeds: Feeds, *, last_only: bool = False) -> NDArray[np.float32]:
         """One model call on top of `state`.
 
         `feeds` maps the model's non-KV input names to host arrays (`input_ids [1, S]` int64, and so on). Returns the
-        logits `[1, S, V]` as float32 on the host; afterwards `state.kv_len` has grown by S. If it raises, `state` is
+        logits `[1, S, V]` as float32 on the host, or, where `last_only` lets it, the last row alone, `[1, 1, V]`; afterwards `state.kv_len` has grown by S. If it raises, `state` is
         poisoned and must be dropped.
         """
 

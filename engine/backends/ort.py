@@ -106,8 +106,8 @@ class OrtBackend:
         )
         return BufferState(buffers, HOST, self._probe)
 
-    def run(self, state: BackendState, feeds: Feeds) -> NDArray[np.float32]:
-        """See `Backend.run`."""
+    def run(self, state: BackendState, feeds: Feeds, *, last_only: bool = False) -> NDArray[np.float32]:
+        """See `Backend.run`. The graph makes every row of logits, wanted or not."""
         self._probe("feed", {"feeds": feeds})
         try:
             if isinstance(state, BufferState):

@@ -63,16 +63,14 @@ class CompiledModel:
         for name, slot in slots.items():
             values[self._slots[name]] = slot
         with silence():
-            self._run_steps(values, self._head if last_only else None)
+            self._run_steps(values, last_only)
         return {name: values[place] for name, place in self._results.items()}
 
-    def _run_steps(self, values: list[Any], head: int | None) -> None:
+    def _run_steps(self, values: list[Any], last_only: bool) -> None:
         for index, step in enumerate(self._steps):
             arguments: list[Any] = [None if place is None else values[place] for place in step.inputs]
             try:
-                if index == head:
-                    arguments[0] = arguments[0][..., -1:, :]
-                result = step.run(*arguments)
+                result = self._head_rows(step, arguments, last_only) if index == self._head else step.run(*arguments)
             except Exception as error:
                 raise BackendError(f"{step.label}: {type(error).__name__}: {error}") from error
             results = result if isinstance(result, tuple) else (result,)
@@ -81,3 +79,13 @@ class CompiledModel:
                     values[place] = value
             for place in step.release:
                 values[place] = None
+
+    def _head_rows(self, step: Step, arguments: list[Any], last_only: bool) -> Any:
+        """The product that makes the logits. In free shapes the last row is always a call of its own: same bits alone."""
+        rows, rest = arguments[0], arguments[1:]
+        if last_only:
+            return step.run(rows[..., -1:, :], *rest)
+        if self.tile is not None or rows.shape[-2] == 1:
+            return step.run(rows, *rest)
+        parts = (step.run(rows[..., :-1, :], *rest), step.run(rows[..., -1:, :], *rest))
+        return self.device.xp.concat(parts, axis=-2)
