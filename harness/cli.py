@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -12,6 +13,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+
+from fixtures.builtin import builtin_models
 
 from .events import Event, LegFinished, ScenarioPlayed
 from .reporting.console import ConsoleView
@@ -158,25 +161,30 @@ def shrink(
     raise typer.Exit(1)
 
 
-def builtin_models() -> list[Path]:
-    """The fixtures that ship with warmcold: each small, exact, and sensitive to every element of its KV."""
-    import fixtures
-
-    root = Path(fixtures.__file__).parent / "models"
-    here = Path.cwd()
-    paths = sorted(path for path in root.iterdir() if path.is_dir())
-    return [path.relative_to(here) if path.is_relative_to(here) else path for path in paths]
-
-
-def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level, shrink: float = 0.0) -> None:
+def _judge(requests: Sequence[Any], report: Path, as_json: bool, least: Level, shrink: float = 0.0) -> None:
     console = Console(stderr=as_json)
-    run = RunFolder(folder)
     try:
-        with ConsoleView(console) as view:
-            legs = [_leg(_shrinking(request, run, console, shrink), _both(run, view)) for request in requests]
+        run = RunFolder(report)
+    except OSError as error:
+        _usage(f"--report {report.parent}: cannot be written ({error.strerror}); give another folder")
+    folder = run.path
+    legs: list[LegFinished] = []
+    try:
+        with _one_blas_thread(), ConsoleView(console) as view:
+            for request in requests:
+                legs.append(_leg(_shrinking(request, run, console, shrink), _both(run, view)))
     except (SubjectError, ScenarioError) as error:
         run.close()
         _usage(str(error))
+    except KeyboardInterrupt:
+        run.close()
+        typer.echo(f"interrupted; what was finished by then: {folder / 'report.md'}", err=True)
+        raise typer.Exit(130) from None
+    except Exception as error:  # whatever is left is our own fault, and must not read as a verdict about the model
+        run.close()
+        traceback.print_exc()
+        typer.echo(f"error: a fault of warmcold itself, not of the model: {type(error).__name__}: {error}", err=True)
+        raise typer.Exit(Verdict.ERROR.exit_code) from error
     data = run.close()
     verdict = overall(legs)
     low = [leg for leg in legs if leg.level < least and leg.verdict is Verdict.PASS]
@@ -192,6 +200,13 @@ def _judge(requests: Sequence[Any], folder: Path, as_json: bool, least: Level, s
         typer.echo(f"level {low[0].level.name} is below the required {least.name}", err=True)
         raise typer.Exit(3)
     raise typer.Exit(verdict.exit_code)
+
+
+def _one_blas_thread() -> Any:
+    """The native backend's products are small: more than one thread each only wait for one another."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 def _shrinking(request: Any, run: RunFolder, console: Console, seconds: float) -> Any:

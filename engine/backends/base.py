@@ -75,8 +75,8 @@ class Backend(Protocol):
         """One model call on top of `state`.
 
         `feeds` maps the model's non-KV input names to host arrays (`input_ids [1, S]` int64, and so on). Returns the
-        logits `[1, S, V]` as float32 on the host, or, where `last_only` lets it, the last row alone, `[1, 1, V]`; afterwards `state.kv_len` has grown by S. If it raises, `state` is
-        poisoned and must be dropped.
+        logits `[1, S, V]` as float32 on the host, or, where `last_only` lets it, the last row alone, `[1, 1, V]`.
+        Afterwards `state.kv_len` has grown by S. If it raises, `state` is poisoned and must be dropped.
         """
 
     def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:

@@ -61,14 +61,13 @@ class Attention:
         block = self.math.key_block(key.shape[1])
         scores = [xp.matmul(tiled, xp.matrix_transpose(part)[:, None, ...]) for part in self._blocks(key, block, query)]
         weights, total = self._weights(scores[0] if len(scores) == 1 else xp.concat(scores, axis=2), positions, bias)
-        return xp.reshape(self._mixed(weights, value, block) / total, (heads, tiles * tile, value.shape[2]))[
-            :, :rows, :
-        ]
+        mixed = self._mixed(weights, value, block) / total
+        return xp.reshape(mixed, (heads, tiles * tile, value.shape[2]))[:, :rows, :]
 
     def _weights(self, scores: Any, positions: Any, bias: Any) -> tuple[Any, Any]:
         """Scores `[KH, tiles, blocks, tile, block]` to weights of that shape, and their sum `[KH, tiles, tile, 1]`."""
         xp = self.device.xp
-        scores = scores * self.scale
+        scores *= self.scale  # in place, here and below: a fresh array of this size costs more than the arithmetic
         if self.softcap:
             scores = xp.tanh(scores / self.softcap) * self.softcap
         if bias is not None:
@@ -76,7 +75,8 @@ class Attention:
         scores = xp.where(self._allowed(scores.shape, positions), scores, xp.asarray(-math.inf, dtype=scores.dtype))
         top = xp.max(scores, axis=(2, 4), keepdims=True)
         top = xp.where(top == -math.inf, xp.zeros_like(top), top)  # a row that may see nothing: every weight is 0
-        weights = xp.exp(scores - top)
+        scores -= top
+        weights = xp.exp(scores)
         total = _in_order(xp.sum(weights, axis=-1, keepdims=True))
         return weights, xp.where(total == 0, xp.ones_like(total), total)
 
@@ -130,7 +130,7 @@ def _in_order(parts: Any) -> Any:
     """Sum over axis 2 (the key blocks), one after the other from +0."""
     total = 0.0 + parts[:, :, 0, ...]
     for block in range(1, parts.shape[2]):
-        total = total + parts[:, :, block, ...]
+        total += parts[:, :, block, ...]
     return total
 
 

@@ -5,6 +5,7 @@ A conversation that was shrunk lies beside the one it came from: `.shrunk.json`,
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,14 +13,17 @@ from typing import Any
 
 from ..events import Event, LegFinished, LegStarted, ScenarioPlayed
 from ..shrunk import Shrunk
-from . import script
+from . import junit, script
 from .markdown import render
 from .prose import describe
 from .summary import summary
 
 
 class RunFolder:
-    """Consumes events into `path`, which it makes. Everything is on disk as soon as it happened."""
+    """Consumes events into a new folder at `path`. Everything is on disk as soon as it happened.
+
+    Where there is a folder of that name already, a number is appended: no run writes over another. Raises OSError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,7 +31,7 @@ class RunFolder:
         self.cases: list[str] = []
         self.shrunk: list[tuple[str, Shrunk]] = []
         self._described: Mapping[str, Any] = {}
-        path.mkdir(parents=True, exist_ok=True)
+        path = self.path = _new_folder(path)
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
 
     def __call__(self, event: Event) -> None:
@@ -54,6 +58,7 @@ class RunFolder:
         (self.path / "summary.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
         report = render(self.legs, self.cases) + "".join(_told(file, shrunk) for file, shrunk in self.shrunk)
         (self.path / "report.md").write_text(report, encoding="utf-8")
+        (self.path / "junit.xml").write_bytes(junit.render(self.legs))
         return data
 
     def _case_file(self, event: ScenarioPlayed) -> Path:
@@ -72,6 +77,17 @@ class RunFolder:
             json.dumps({**event.result.scenario.to_json(), "found": found}, indent=1) + "\n", encoding="utf-8"
         )
         return file
+
+
+def _new_folder(path: Path) -> Path:
+    for number in itertools.count(2):
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            path = path.with_name(f"{path.name.rpartition('~')[0] or path.name}~{number}")
+        else:
+            return path
+    raise AssertionError("unreachable")
 
 
 def write_case(file: Path, shrunk: Shrunk, *, model: str, leg: str, numerics: str) -> Path:

@@ -21,7 +21,8 @@ def render(legs: Sequence[LegFinished]) -> bytes:
             case = ElementTree.SubElement(suite, "testcase", name="verdict", classname=leg.leg)
             ElementTree.SubElement(case, "error", message=leg.why)
         _count(suite)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
 
 
 def _properties(suite: ElementTree.Element, leg: LegFinished) -> None:

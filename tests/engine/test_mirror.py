@@ -17,7 +17,7 @@ from engine.kv.prefix_cache import Node, PagedPrefixCache
 from engine.probe import no_probe
 from engine.request import MirrorStop
 
-ID, OTHER = b"one", b"two"
+ID = b"one"
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3), LayerKv(heads=3, head_dim=2)))
 TOKENS = tuple(range(1, 21))
 NOISE = -1.0
@@ -27,7 +27,8 @@ def numbers(layer: int, part: Part, start: int, stop: int, geometry: KvGeometry 
     """What positions [start, stop) of one layer and part hold, `[heads, n, head_dim]`: the number says where it lies."""
     spec = geometry.layers[layer]
     head, position, channel = np.ogrid[: spec.heads, start:stop, : spec.head_dim]
-    return (layer * 1024 + part * 512 + head * 128 + position * 4 + channel).astype(storage_dtype(spec.dtype))
+    values: np.ndarray[Any, Any] = layer * 1024 + part * 512 + head * 128 + position * 4 + channel
+    return values.astype(storage_dtype(spec.dtype))
 
 
 def state_of(length: int, geometry: KvGeometry = GEOMETRY, residue: float | None = NOISE) -> BufferState:
