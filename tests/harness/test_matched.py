@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,10 +39,10 @@ def loaded(name: str) -> Loaded:
     return _LOADED[name]
 
 
-def same_bits(left: NDArray[np.float32], right: NDArray[np.int64]) -> None:
-    """Equal as integers, which have no -0.0."""
-    assert left.dtype == np.float32
-    np.testing.assert_array_equal(left, right.astype(np.float32), strict=True)
+def same_bits(left: NDArray[Any], right: NDArray[np.int64]) -> None:
+    """Equal as integers, which have no -0.0; exact in 16 bits too."""
+    assert left.dtype in (np.float32, np.float16)
+    np.testing.assert_array_equal(left.astype(np.float32), right.astype(np.float32), strict=True)
 
 
 def same_kv(kv: Kv, closed: SnapOracle, tokens: Sequence[int]) -> None:
