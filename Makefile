@@ -13,10 +13,7 @@ JOBS ?= 2
 .PHONY: verify test lint fixtures mutate models clean
 
 verify: $(SMOLLM2) ## the main job: built-in fixtures and the real SmolLM2-135M, both backends
-	$(MAKE) THREADS=2 verify-now
-
-verify-now:
-	$(RUN)/warmcold verify $$(ls -d fixtures/models/*/) $(SMOLLM2) --backend both --examples 10
+	$(RUN)/warmcold verify $$(ls -d fixtures/models/*/) $(SMOLLM2) --backend both --examples 10 --time 60
 
 test: models ## the tests: every law, every leg
 	$(RUN)/python -m pytest -n $(JOBS) --dist worksteal --require-legs cpu
@@ -47,3 +44,9 @@ models/smollm2-%: .venv/.ready
 
 clean:
 	rm -rf .venv models reports/*/ build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+.PHONY: mutmut
+mutmut: .venv/.ready ## mutate the pure core line by line; each mutant dies by a test or is argued
+	rm -rf mutants
+	env -u CI $(RUN)/mutmut run --max-children $(JOBS)
+	$(BIN)/python -m mutations.mutmut_report

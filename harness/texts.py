@@ -47,6 +47,11 @@ def encoder(directory: Path) -> Callable[[str], Sequence[int]]:
     return encode
 
 
+def corpus(encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
+    """Ids of all the text that there is here, for generated conversations."""
+    return tuple(encode("\n\n".join(text for texts in _OPENINGS for text in texts)))
+
+
 def chats(encode: Callable[[str], Sequence[int]]) -> Iterator[tuple[str, Scenario]]:
     """Two chats of three turns each, in the model's own turn markers where its vocabulary has the usual ones.
 

@@ -16,7 +16,7 @@ from .scenario import Scenario
 from .strategies.generate import for_each
 from .strategies.profile import Profile
 from .subjects.engine_subject import EngineSubject
-from .texts import chats, encoder
+from .texts import chats, corpus, encoder
 from .verdict import CheckResult, Finding, Level, Verdict, merge
 
 NEEDS = {
@@ -109,7 +109,7 @@ class _Run:
             profile = Profile(
                 vocab_size=self.arms.vocab_size,
                 longest=min(self.arms.max_context, 64),
-                stateful=self.arms.stateful,
+                corpus=corpus(self.arms.encode) if self._real else None,
             )
             for_each(profile, count=self._drawn(), seed_value=request.seed, play=lambda s: self._play("generated", s))
         finished = self._conclude()
@@ -121,7 +121,7 @@ class _Run:
         return self.arms.vocab_size >= REAL_VOCABULARY
 
     def _drawn(self) -> int:
-        return 0 if self._real else self.request.examples
+        return self.request.examples
 
     def _built_in(self) -> Iterator[tuple[str, Scenario]]:
         if self._real:

@@ -56,6 +56,7 @@ def _leg(leg: LegFinished) -> dict[str, Any]:
         "reused_share": leg.reused_share,
         "generated_tokens": leg.generated_tokens,
         "seconds": round(leg.seconds, 1),
+        "turns_per_second": round(leg.turns / leg.seconds, 2) if leg.seconds else None,
         "checks": {
             name: {
                 "verdict": seen.verdict.shown if seen.verdict is not Verdict.NOT_RUN else "NOT_APPLICABLE",

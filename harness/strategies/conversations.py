@@ -76,8 +76,12 @@ class _Maker:
         return self.made[-1]
 
     def tokens(self, count: int) -> tuple[int, ...]:
-        """Random ids, from a small alphabet half of the time so that histories share tokens by chance."""
+        """Random ids, from a small alphabet half of the time so that histories share tokens by chance; or a bit of text."""
         source = random.Random(self.draw(st.integers(0, 2**32 - 1)))
+        corpus = self.profile.corpus
+        if corpus is not None:
+            at = source.randrange(max(len(corpus) - count, 1))
+            return corpus[at : at + count]
         alphabet = self.draw(st.sampled_from((3, self.profile.vocab_size)))
         return tuple(source.randrange(alphabet) for _ in range(count))
 

@@ -10,11 +10,14 @@ from ..scenario import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """`longest`: no context may grow beyond it, in positions. `vocab_size`: token ids are 0 to this, exclusive."""
+    """`longest`: no context may grow beyond it, in positions. `vocab_size`: token ids are 0 to this, exclusive.
+
+    `corpus`: ids of real text to take prompts from, for a model that was trained on text; None: random ids will do.
+    """
 
     vocab_size: int
     longest: int
-    stateful: bool = True
+    corpus: tuple[int, ...] | None = None
 
 
 def boundary_lengths(settings: Settings, longest: int) -> list[int]:
