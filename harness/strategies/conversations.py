@@ -216,13 +216,25 @@ def _failing(maker: _Maker) -> None:
     maker.emit(base, keep, more, keep=keep, session=base.turn.session, salt=base.turn.salt, fail=(point, visit))
 
 
+def _resend(maker: _Maker) -> None:
+    """Exactly what an earlier turn ran through the model, on another session: a full hit that only pages can serve."""
+    base = maker.pick()
+    others = [name for name in SESSIONS if name != base.turn.session]
+    keep = base.context - (1 if base.turn.max_new_tokens else 0)
+    maker.emit(base, keep, (), keep=keep, session=maker.draw(st.sampled_from(others)), salt=base.turn.salt)
+
+
 def _forked(maker: _Maker) -> None:
-    """A fork and its origin go on side by side, one of them first rewound."""
+    """A fork and its origin go on side by side, sometimes from a state that was first rewound, down to nothing."""
     base = maker.last
+    if maker.draw(st.booleans()):
+        maker.ops.append(Rewind(session=base.turn.session, to=maker.draw(st.sampled_from((0, 0, 1, base.prompt)))))
     to = maker.draw(st.sampled_from([name for name in SESSIONS if name != base.turn.session]))
     maker.ops.append(Fork(session=base.turn.session, to=to))
     maker.emit(base, base.context, maker.tokens(2), session=to, salt=base.turn.salt)
+    fork = maker.last
     maker.extend(base)
+    maker.extend(fork)  # what the origin did meanwhile must not show here
 
 
 def _other_tenant(maker: _Maker) -> None:
@@ -248,6 +260,7 @@ KINDS: dict[str, Callable[[_Maker], None]] = {
     "cancelled": _cancelled,
     "failing": _failing,
     "forked": _forked,
+    "resend": _resend,
     "other_tenant": _other_tenant,
 }
 INTERESTING = frozenset(
