@@ -23,6 +23,7 @@ _COMMANDS = {
     "chat": ("engine.cli", False, "Talk to a model; see what each turn reused."),
     "inspect": ("engine.cli", False, "What was resolved of a model, and which reuse it is admitted to."),
     "mutate": ("mutations.cli", True, "Plant deliberate faults and see which check kills each."),
+    "bench": ("engine.bench.cli", True, "Measure speed and memory, as ratios of one run."),
     "models": ("fixtures.cli", True, "Build the real models that are not committed."),
 }
 

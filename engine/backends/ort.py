@@ -107,13 +107,13 @@ class OrtBackend:
         return BufferState(buffers, HOST, self._probe)
 
     def run(self, state: BackendState, feeds: Feeds, *, last_only: bool = False) -> NDArray[np.float32]:
-        """See `Backend.run`. The graph makes every row of logits, wanted or not."""
+        """See `Backend.run`. The graph makes every row of logits, wanted or not; `last_only` saves their copy."""
         self._probe("feed", {"feeds": feeds})
         try:
             if isinstance(state, BufferState):
-                return self._run_shared(state, feeds)
+                return _copied(self._run_shared(state, feeds), last_only)
             assert isinstance(state, OrtGrowingState)
-            return self._run_growing(state, feeds)
+            return _copied(self._run_growing(state, feeds), last_only)
         except Exception as error:  # whatever the runtime or a probe raises, the state is poisoned
             raise BackendError(f"failed on {_shapes(feeds)} over {state.kv_len} positions: {error}") from error
 
@@ -129,7 +129,8 @@ class OrtBackend:
     def close(self) -> None:
         """See `Backend.close`. The session goes with its last engine."""
 
-    def _run_shared(self, state: BufferState, feeds: Feeds) -> NDArray[np.float32]:
+    def _run_shared(self, state: BufferState, feeds: Feeds) -> Any:
+        """The logits as an OrtValue."""
         rows = _rows(feeds)
         state.buffers.reserve(state.kv_len + rows)
         binding = self._model.session.io_binding()
@@ -143,11 +144,12 @@ class OrtBackend:
                 binding.bind_output(names[1][part], *place)
         binding.bind_output(self._model.logits, "cpu")
         self._model.session.run_with_iobinding(binding)
-        logits = binding.copy_outputs_to_cpu()[-1]
+        logits = binding.get_outputs()[-1]  # `copy_outputs_to_cpu` would copy the whole cache with them
         state.buffers.advance(rows)
-        return np.asarray(logits, dtype=np.float32)
+        return logits
 
-    def _run_growing(self, state: OrtGrowingState, feeds: Feeds) -> NDArray[np.float32]:
+    def _run_growing(self, state: OrtGrowingState, feeds: Feeds) -> Any:
+        """The logits as an OrtValue."""
         inputs = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for name, array in feeds.items()}
         for names, pair in zip(self._model.past, state.pairs(), strict=True):
             for part in Part:
@@ -155,7 +157,7 @@ class OrtBackend:
         wanted = [self._model.logits, *(name for pair in self._model.present for name in pair)]
         values = self._model.session.run_with_ort_values(wanted, inputs)
         state.replace(values[1:], _rows(feeds))
-        return np.array(values[0].numpy(), dtype=np.float32)
+        return values[0]
 
 
 class OrtGrowingState:
@@ -244,6 +246,11 @@ def _owned(array: NDArray[Any]) -> Any:
     if array.size:
         value.update_inplace(np.ascontiguousarray(array))
     return value
+
+
+def _copied(logits: Any, last_only: bool) -> NDArray[np.float32]:
+    rows = logits.numpy()
+    return np.array(rows[:, -1:, :] if last_only else rows, dtype=np.float32)
 
 
 def _empty(layer: Any) -> NDArray[Any]:

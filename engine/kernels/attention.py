@@ -47,11 +47,20 @@ class Attention:
             positions = (
                 xp.minimum(positions, xp.asarray(keys - 1)) if self.causal else xp.full_like(positions, keys - 1)
             )
-            seen = None if bias is None else bias[:, first:stop, :keys]
-            parts.append(self._rows(query[:, first:stop, :], key[:, :keys, :], value[:, :keys, :], positions, seen))
+            added = None if bias is None else bias[:, first:stop, :keys]
+            clear = self._clear(start + first // group, keys)
+            parts.append(
+                self._rows(query[:, first:stop, :], key[:, :keys, :], value[:, :keys, :], positions, clear, added)
+            )
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
-    def _rows(self, query: Any, key: Any, value: Any, positions: Any, bias: Any) -> Any:
+    def _clear(self, first: int, keys: int) -> int:
+        """How many of the first keys every row sees, the earliest being at position `first`: these need no mask."""
+        if self.window is not None:
+            return 0
+        return min(first + 1, keys) if self.causal else keys
+
+    def _rows(self, query: Any, key: Any, value: Any, positions: Any, clear: int, bias: Any) -> Any:
         xp, (heads, rows, width) = self.device.xp, query.shape
         tile = self.math.tile_rows(rows)
         tiles = -(-rows // tile)
@@ -60,11 +69,13 @@ class Attention:
         tiled = xp.reshape(tiled, (heads, tiles, 1, tile, width))
         block = self.math.key_block(key.shape[1])
         scores = [xp.matmul(tiled, xp.matrix_transpose(part)[:, None, ...]) for part in self._blocks(key, block, query)]
-        weights, total = self._weights(scores[0] if len(scores) == 1 else xp.concat(scores, axis=2), positions, bias)
+        weights, total = self._weights(
+            scores[0] if len(scores) == 1 else xp.concat(scores, axis=2), positions, clear, bias
+        )
         mixed = self._mixed(weights, value, block) / total
         return xp.reshape(mixed, (heads, tiles * tile, value.shape[2]))[:, :rows, :]
 
-    def _weights(self, scores: Any, positions: Any, bias: Any) -> tuple[Any, Any]:
+    def _weights(self, scores: Any, positions: Any, clear: int, bias: Any) -> tuple[Any, Any]:
         """Scores `[KH, tiles, blocks, tile, block]` to weights of that shape, and their sum `[KH, tiles, tile, 1]`."""
         xp = self.device.xp
         scores *= self.scale  # in place, here and below: a fresh array of this size costs more than the arithmetic
@@ -72,13 +83,25 @@ class Attention:
             scores = xp.tanh(scores / self.softcap) * self.softcap
         if bias is not None:
             scores = scores + self._tiled(bias, scores.shape)
-        scores = xp.where(self._allowed(scores.shape, positions), scores, xp.asarray(-math.inf, dtype=scores.dtype))
+        scores = self._masked(scores, positions, clear)
         top = xp.max(scores, axis=(2, 4), keepdims=True)
         top = xp.where(top == -math.inf, xp.zeros_like(top), top)  # a row that may see nothing: every weight is 0
         scores -= top
         weights = xp.exp(scores)
         total = _in_order(xp.sum(weights, axis=-1, keepdims=True))
         return weights, xp.where(total == 0, xp.ones_like(total), total)
+
+    def _masked(self, scores: Any, positions: Any, clear: int) -> Any:
+        """Scores with -inf where a row may not look. `clear` keys from 0 on are left as they are: every row sees them."""
+        xp, (_, _, blocks, _, block) = self.device.xp, scores.shape
+        at, within = divmod(clear, block)
+        if at == blocks:
+            return scores
+        skipped = within if blocks == 1 else 0
+        allowed = self._allowed(scores.shape, positions)[:, at:, :, skipped:]
+        hidden = xp.asarray(-math.inf, dtype=scores.dtype)
+        scores[:, :, at:, :, skipped:] = xp.where(allowed, scores[:, :, at:, :, skipped:], hidden)
+        return scores
 
     def _tiled(self, bias: Any, shape: tuple[int, ...]) -> Any:
         """`[KH or 1, rows, keys]` as `[KH or 1, tiles, blocks, tile, block]`, zero where there is no row or no key."""
