@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from threadpoolctl import threadpool_limits
 
 from ..errors import WarmcoldError
 from .figures import Figure
@@ -34,7 +35,7 @@ def bench_command(
     model: Annotated[Path, typer.Argument(help="A model directory or .onnx file.")],
     backend: Annotated[Backends, typer.Option("--backend", help="Backend to measure.")] = Backends.both,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds of shorter requests.")] = False,
-    threads: Annotated[int, typer.Option(help="ONNX Runtime's threads; give the BLAS as many.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of ONNX Runtime and of the BLAS.", min=1)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
 ) -> None:
     """Measure the engine against raw ONNX Runtime, warm against cold, and memory against the cache: ratios of one run.
@@ -44,10 +45,11 @@ def bench_command(
     from .measure import bench
 
     try:
-        sizes, figures = bench(
-            model, backends=backend.names, quick=quick, threads=threads,
-            say=lambda what: typer.echo(f"measuring {what}", err=True),
-        )  # fmt: skip
+        with threadpool_limits(limits=threads, user_api="blas"):
+            sizes, figures = bench(
+                model, backends=backend.names, quick=quick, threads=threads,
+                say=lambda what: typer.echo(f"measuring {what}", err=True),
+            )  # fmt: skip
     except WarmcoldError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
