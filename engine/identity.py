@@ -93,7 +93,8 @@ def _feed_array(digest: Any, tag: bytes, array: np.ndarray[Any, Any]) -> None:
         raise _NotCanonicalError
     if array.dtype.kind == "f":
         # -0.0 and 0.0 condition a model alike, and so do all NaN payloads.
-        array = np.where(np.isnan(array), np.full_like(array, np.nan), array + array.dtype.type(0))
+        with np.errstate(invalid="ignore"):  # a signalling NaN would warn
+            array = np.where(np.isnan(array), np.full_like(array, np.nan), array + array.dtype.type(0))
     little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
     _block(digest, tag, f"{little.dtype.str}{array.shape}".encode())
     _block(digest, b"data", little.tobytes())

@@ -85,7 +85,10 @@ def _locate(path: Path) -> tuple[Path, Path, dict[str, Any], str]:
         candidates = [path / "model.onnx"]
     if len(candidates) != 1:
         found = ", ".join(c.name for c in candidates) or "none"
-        raise ModelError(f"{path}: expected one .onnx file (or a genai_config.json that names it), found {found}")
+        raise ModelError(
+            f"{path}: expected one .onnx file (or a genai_config.json that names it), found {found}; "
+            "give the decoder's .onnx file itself"
+        )
     return path, candidates[0], config or {}, "config.json" if config is not None else "bare .onnx"
 
 
@@ -109,7 +112,8 @@ def _spec(directory: Path, graph: GraphModel, config: dict[str, Any], declared_b
     known = {ids.name, *(n for n in named.values() if n), *(name for pair in past for name in pair)}
     if unknown := sorted(set(inputs) - known):
         raise ModelError(
-            f"{graph.path}: inputs {unknown} are none that this version feeds (token ids, mask, positions, keys, values)"
+            f"{graph.path}: inputs {unknown} are none that this version feeds (token ids, mask, positions, keys, values); "
+            "export a text decoder whose state is keys and values only"
         )
     geometry = KvGeometry(layers=tuple(_layer(inputs[k], inputs[v], config, graph, inferred) for k, v in past))
     return ModelSpec(
@@ -177,7 +181,10 @@ def _extent(
         if isinstance(value, int):
             inferred.append(f"{port}: extent {dim!r} is {value}, by {name}")
             return value
-    raise ModelError(f"{graph.path}: {port} leaves {dim!r} open and the configuration has none of {list(names)}")
+    raise ModelError(
+        f"{graph.path}: {port} leaves {dim!r} open and no configuration beside it has any of {list(names)}; "
+        "keep the exporter's genai_config.json or config.json in the model's directory and give that directory"
+    )
 
 
 def _shared_buffer(graph: GraphModel, past: PortPairs, config: dict[str, Any], inferred: list[str]) -> bool:
@@ -192,7 +199,16 @@ def _shared_buffer(graph: GraphModel, past: PortPairs, config: dict[str, Any], i
 
 
 def _windows(graph: GraphModel, config: dict[str, Any], inferred: list[str]) -> frozenset[int]:
-    """Widths of sliding windows, in keys including the query itself: the graph's own attribute, else the configuration's."""
+    """Widths of sliding windows, in keys including the query itself: the graph's own attribute, else the configuration's.
+
+    ModelError for a cache that holds no more than its window: rings come with a later version.
+    """
+    for node in graph.nodes:
+        if node.attributes.get("sliding_window_cache"):
+            raise ModelError(
+                f"{graph.path}: node {node.name!r} keeps a windowed cache (sliding_window_cache=1), which this version does "
+                "not run; export the model with full-length KV"
+            )
     fused = {int(node.attributes.get("local_window_size", -1)) for node in graph.nodes if node.op_type in IN_PLACE_OPS}
     if fused:
         return frozenset(width for width in fused if width > 0)

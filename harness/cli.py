@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -56,7 +59,7 @@ Device = Annotated[str, typer.Option(help="Device the engine runs on.")]
 Numerics = Annotated[
     str, typer.Option(help="invariant: bits do not depend on the schedule; fast: free shapes (native).")
 ]
-Threads = Annotated[int, typer.Option(help="ONNX Runtime's threads.", min=1)]
+Threads = Annotated[int, typer.Option(help="ONNX Runtime's threads.", min=1, max=256)]
 Report = Annotated[Path, typer.Option("--report", help="Where run folders go.")]
 CaseModel = Annotated[
     Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")
@@ -72,7 +75,7 @@ def verify(
     backend: Backend = Backends.both,
     device: Device = "cpu",
     numerics: Numerics = "invariant",
-    examples: Annotated[int, typer.Option(help="Conversations to generate for each leg.", min=0)] = 30,
+    examples: Annotated[int, typer.Option(help="Conversations to generate for each leg.", min=0, max=1_000_000)] = 30,
     seconds: Annotated[float, typer.Option("--time", help="Seconds to spend on each leg, after loading.", min=1)] = 120,
     seed: Annotated[int, typer.Option(help="Seed of the generated conversations.")] = 0,
     cases: Annotated[list[Path] | None, typer.Option("--case", help="Case files to play first.")] = None,
@@ -170,12 +173,13 @@ def _judge(requests: Sequence[Any], report: Path, as_json: bool, least: Level, s
     folder = run.path
     legs: list[LegFinished] = []
     try:
-        with _one_blas_thread(), ConsoleView(console) as view:
+        with _ended_politely(), _one_blas_thread(), ConsoleView(console) as view:
             for request in requests:
                 legs.append(_leg(_shrinking(request, run, console, shrink), _both(run, view)))
     except (SubjectError, ScenarioError) as error:
         run.close()
-        _usage(str(error))
+        other = " (other backends: --backend native or --backend ort)" if len({r.backend for r in requests}) > 1 else ""
+        _usage(f"{request.leg}: {error}{other}")
     except KeyboardInterrupt:
         run.close()
         typer.echo(f"interrupted; what was finished by then: {folder / 'report.md'}", err=True)
@@ -200,6 +204,23 @@ def _judge(requests: Sequence[Any], report: Path, as_json: bool, least: Level, s
         typer.echo(f"level {low[0].level.name} is below the required {least.name}", err=True)
         raise typer.Exit(3)
     raise typer.Exit(verdict.exit_code)
+
+
+@contextmanager
+def _ended_politely() -> Iterator[None]:
+    """A TERM, which is how CI systems cancel, ends the run as Ctrl-C does: with the report of what was done."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _one_blas_thread() -> Any:

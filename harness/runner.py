@@ -16,7 +16,7 @@ from .matched import BareLoop, RawModel, Shadow
 from .observation import Observation, Tokens
 from .record import ClosedForm, TurnRecord
 from .reference import Twin
-from .scenario import Fork, NewSession, Op, Rewind, Scenario, Turn, resolve
+from .scenario import Fork, NewSession, Op, Rewind, Scenario, ScenarioError, Turn, resolve
 from .subject import Instance, MaskedError, RefusedError, Subject
 from .verdict import CheckResult, Finding, Verdict, merge
 
@@ -146,6 +146,8 @@ class _Play:
             self._idle()
         except CrashError as error:
             self._find("crash", "subject", place, f"the subject crashed in {error.call}", error.text, "no exception")
+        except ScenarioError:
+            raise
         except Exception:
             if not (self.watch.to_the_end and self.result.findings):
                 raise  # a fault of ours, unless it follows from histories that already differ
@@ -195,6 +197,10 @@ class _Play:
 
     def _turn(self, op: Turn) -> None:
         prompt = resolve(op, self.history, self.arms.encode)
+        if foreign := [token for token in prompt if not 0 <= token < self.arms.vocab_size]:
+            raise ScenarioError(
+                f"turn {op.name}: token id {foreign[0]}; this model's are 0 to {self.arms.vocab_size - 1}; edit the case"
+            )
         legal = 0 < len(prompt) <= self.arms.max_context
         try:
             seen = [instance.turn(op, prompt) for instance in self._instances()]

@@ -265,4 +265,9 @@ def _forked() -> tuple[Op, ...]:
         _turn("back", session="g", base="one", keep=6, append=_B[:5]),
         _turn("fork on", session="f", base="fork", append=(33,)),
         _turn("origin on", base="origin", append=(34,)),
+        Rewind(session="s", to=0),
+        Fork(session="s", to="h"),
+        _turn("h", session="h", append=_B[:7], salt="none of the others"),
+        _turn("origin anew", append=_A[:5], salt="none of the others"),
+        _turn("h on", session="h", base="h", append=(35,), salt="none of the others"),
     )

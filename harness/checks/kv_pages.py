@@ -57,11 +57,26 @@ def _missing(result: CheckResult, record: TurnRecord, observed: set[PageKey]) ->
         if above and (key[0], key[1][:above]) not in observed:
             add(result, record, check="kv_pages", arm="twin", component="orphan", phase="evict", place=_name(key),
                 message="a prefix is published whose parent page was evicted", left="leaf kept", right="leaf first")  # fmt: skip
+    _own_path(result, record, observed)
     evicted = record.before - observed
     if len(evicted) > max(record.wanted_pages - free, 0) + 1:
         add(result, record, check="kv_pages", arm="twin", component="excess", phase="evict", place="prefix cache",
             message="more prefixes were evicted than the turn needed pages",
             left=f"{len(evicted)} evicted", right=f"{record.wanted_pages} wanted, {free} free")  # fmt: skip
+
+
+def _own_path(result: CheckResult, record: TurnRecord, observed: set[PageKey]) -> None:
+    """What the turn itself published is pinned while it runs: it is missing only if the turn alone filled the pool."""
+    if record.warm.failed or record.plan.gate is not None:
+        return
+    size, pages = record.settings.page_size, record.settings.pages
+    own = {(record.salt, record.fed[:stop]) for stop in (*range(size, len(record.fed), size), len(record.fed))}
+    if own <= observed or (observed <= own and len(observed) >= pages - 1):
+        return
+    add(result, record, check="kv_pages", arm="twin", component="own", phase="evict", place="prefix cache",
+        message="prefixes on the turn's own path are gone although it did not fill the pool by itself",
+        left=f"{len(own & observed)} of {len(own)} published, {len(observed - own)} others cached",
+        right=f"all of them, or {pages - 1} of {pages} pages and no others")  # fmt: skip
 
 
 def _order(key: PageKey) -> tuple[str, int, tuple[int, ...]]:

@@ -96,4 +96,13 @@ MUTANTS = (
         note="The buffer says that its heads lie as far apart as it is filled.",
         backend=_OWN,
     ),
+    Mutant(
+        id="empty-fork-shares-buffers",
+        file=_FILE,
+        text="        twin = KvBuffers(\n",
+        replacement="        if not self._length:\n            return self\n        twin = KvBuffers(\n",
+        kind="cow_missing",
+        expected_check="reuse",
+        note="A fork of a state that was rewound to nothing appends to its origin's buffer.",
+    ),
 )

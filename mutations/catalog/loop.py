@@ -65,4 +65,15 @@ MUTANTS = (
         note="When only the last row is wanted, the last logits of the turn before are sampled instead.",
         backend=("native", "ort"),
     ),
+    Mutant(
+        id="commit-after-prefill-only",
+        file=_FILE,
+        text="        commit()\n        if len(progress.fed) < len(progress.context):\n"
+        "            yield Step(rows=len(rows), start=start, token=None)\n            continue\n",
+        replacement="        if len(progress.fed) < len(progress.context):\n"
+        "            yield Step(rows=len(rows), start=start, token=None)\n            continue\n        commit()\n",
+        kind="aborted_request_state",
+        expected_check="kv_pages",
+        note="A turn cancelled between chunks has mirrored nothing of what it computed.",
+    ),
 )

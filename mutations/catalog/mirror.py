@@ -260,4 +260,14 @@ MUTANTS = (
         expected_check="conservation",
         note="Pages reserved for a prompt that was cancelled half-way are lost.",
     ),
+    Mutant(
+        id="own-path-not-pinned",
+        file=_FILE,
+        text="        if node is not None:\n            self._cache.pin(node)\n        if self._tip is not None:\n"
+        "            self._cache.unpin(self._tip)\n        self._tip = node",
+        replacement="        self._tip = node",
+        kind="evict_while_in_use",
+        expected_check="kv_pages",
+        note="What a running turn published may be evicted under it, and the rest of its path with it.",
+    ),
 )

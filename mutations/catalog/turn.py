@@ -184,4 +184,13 @@ MUTANTS = (
         expected_check="efficiency",
         note="A cancelled turn loses what it had already computed. Safe, and slow.",
     ),
+    Mutant(
+        id="seeded-with-the-whole-hit",
+        file=_FILE,
+        text="seed(self._decoder.state, self._core.pool, hit.pages(), plan.n)",
+        replacement="seed(self._decoder.state, self._core.pool, hit.pages(), hit.length)",
+        kind="full_hit_no_suffix",
+        expected_check="feeds",
+        note="On a full hit the state already holds the position whose logits are wanted; it is fed again behind itself.",
+    ),
 )

@@ -53,9 +53,15 @@ def test_every_kind_of_value_has_its_block(value: Any, encoding: bytes) -> None:
 
 def test_zero_has_one_sign_and_nan_one_payload() -> None:
     """What conditions a model alike is encoded alike: +0.0, and numpy's own NaN."""
-    negative = np.array([0x7FF0000000000001, 0xFFFFFFFFFFFFFFFF, 0x8000000000000000], np.uint64).view(np.float64)
+    odd = np.array([0x7FF8000000000001, 0xFFFFFFFFFFFFFFFF, 0x8000000000000000], np.uint64).view(np.float64)
     block = b"array:7:<f8(3,)data:24:" + floats(np.nan, np.nan, 0.0)
-    assert identity_of({"x": negative}) == blake(b"map:1:1name:1:x" + block)
+    assert identity_of({"x": odd}) == blake(b"map:1:1name:1:x" + block)
+
+
+def test_a_signalling_nan_is_a_nan_and_no_warning() -> None:
+    """It has the identity of any other NaN, and saying so raises no floating-point warning."""
+    signalling = np.array([0x7FF0000000000001], np.uint64).view(np.float64)
+    assert identity_of({"x": signalling}) == identity_of({"x": np.array([np.nan])})
 
 
 def test_an_empty_mapping_is_an_identity() -> None:

@@ -173,6 +173,17 @@ def test_a_partial_page_that_was_published_is_copied_before_more_goes_in() -> No
     paging.balance(table)
 
 
+def test_a_page_of_ones_own_is_written_where_it_is() -> None:
+    """Nobody else holds it, so no copy is made and no second page is needed."""
+    paging = Paging(1)
+    table = paging.table()
+    table.mirror(state_of(2), 2)
+    before = table.held_pages()
+    table.mirror(state_of(4), 4)
+    assert (table.held_pages(), table.length, table.stopped) == (before, 4, None)
+    assert_covers(paging, before, 4)
+
+
 def test_a_full_page_that_was_published_needs_no_copy() -> None:
     """The next position lies in the next page."""
     paging = Paging(2)
@@ -258,14 +269,9 @@ def test_publishing_goes_on_where_it_ended() -> None:
         table.mirror(state_of(length), length)
         table.publish(ID, TOKENS, partial=False)
     assert sorted(node.length for _, node in paging.cache.nodes()) == [4, 8, 12]
-    assert (
-        [node.tokens for node in paging.cache.look_up(ID, TOKENS).path()]
-        == [  # type: ignore[union-attr]
-            TOKENS[0:4],
-            TOKENS[4:8],
-            TOKENS[8:12],
-        ]
-    )
+    hit = paging.cache.look_up(ID, TOKENS)
+    assert hit is not None
+    assert [node.tokens for node in hit.path()] == [TOKENS[0:4], TOKENS[4:8], TOKENS[8:12]]
     paging.balance(table)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from harness.verdict import CheckResult, Finding, Verdict
@@ -34,6 +37,13 @@ def test_a_turn_in_which_it_was_blind_is_remembered(blind: int) -> None:
     assert (whole.blind, whole.verdict) == (True, Verdict.UNKNOWN)
 
 
+def test_a_comparison_in_one_turn_makes_up_for_a_blind_one() -> None:
+    """The whole compared something; that it was blind once stays on record."""
+    for turns in ((CheckResult(compared=1), CheckResult()), (CheckResult(), CheckResult(compared=1))):
+        whole = merged(CheckResult(), *turns)
+        assert (whole.blind, whole.verdict) == (True, Verdict.PASS)
+
+
 def test_without_a_blind_turn_it_stays_ruled_out() -> None:
     """Turns that were ruled out, or compared, make nobody blind."""
     out = merged(CheckResult(not_applicable="first"), CheckResult(not_applicable="second"))
@@ -49,6 +59,16 @@ def test_the_first_excuse_stays_and_a_later_one_is_taken_up(name: str) -> None:
     assert getattr(merged(first, second), name) == "first"
     assert getattr(merged(CheckResult(compared=1), second), name) == "second"
     assert getattr(merged(CheckResult(**{name: "only"}), CheckResult(compared=1)), name) == "only"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["check", "arm", "component", "part", "phase"])
+def test_each_word_of_the_fingerprint_counts(name: str) -> None:
+    """Another check, arm, component, part or phase is another fault."""
+    changed: dict[str, Any] = {name: "other"}
+    assert replace(FIRST, **changed).fingerprint != FIRST.fingerprint
+    assert (
+        replace(FIRST, message="again", left="3", turn="t9", step=1, place="token 7").fingerprint == FIRST.fingerprint
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from harness.checks.kv_pages import kv_pages
 from harness.observation import Kv, Observation, Tokens
 from harness.record import ClosedForm, TurnRecord
 from harness.verdict import CheckResult, Finding
@@ -178,8 +179,9 @@ def test_kv_pages_orphan(only: Only, records: Mapping[str, TurnRecord]) -> None:
     crowded = replace(
         record, settings=replace(record.settings, pages=len(record.before)), before=record.before - {parent}
     )
-    finding = only(warm(crowded, pool=short), "kv_pages")
-    assert (finding.component, finding.left, finding.right) == ("orphan", "leaf kept", "leaf first")
+    orphan, own = kv_pages(warm(crowded, pool=short)).findings
+    assert (orphan.component, orphan.left, orphan.right) == ("orphan", "leaf kept", "leaf first")
+    assert own.component == "own"
 
 
 def test_kv_pages_evicted_too_many(only: Only, records: Mapping[str, TurnRecord]) -> None:

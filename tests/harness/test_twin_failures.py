@@ -1,4 +1,4 @@
-"""The twin after what went wrong: failed turns, sessions that nobody knows, rewinds under a salt; and long prefixes."""
+"""The twin after what went wrong: failed turns, declined rewinds, a pool too small, sessions that nobody knows."""
 
 from __future__ import annotations
 
@@ -72,3 +72,37 @@ def test_shared_tokens_are_counted_one_by_one(agree: int) -> None:
     of = twin(pages=0)
     play(of, "s", A)
     assert of.predict("s", (*A[:agree], 90, 91), None).reused == agree
+
+
+@pytest.mark.parametrize("pages", [0, 64])
+@pytest.mark.parametrize("agree", [1, 2, 6])
+def test_a_declined_rewind_says_what_else_there_was(agree: int, pages: int) -> None:
+    """Any rewind, to a single position too: nothing is reused, yet hit, cut and gate are those of the turn."""
+    of = twin(pages=pages)
+    play(of, "s", A)
+    plan = of.predict("s", (*A[:agree], 90, 91), None, decline_rewind=True)
+    hit = agree // 4 * 4 if pages else 0
+    assert (plan.reused, plan.declined, plan.reason) == (0, True, "shared")
+    assert (plan.hit, plan.cut, plan.gate) == (hit, hit, None if pages else "no_pages")
+
+
+def test_a_hit_serves_although_the_turn_has_no_pages_of_its_own() -> None:
+    """All pages are the hit's own: it is claimed for the seed, and the gate says why nothing more is mirrored."""
+    of = twin(pages=2)
+    play(of, "s", A[:8])
+    plan = of.predict("other", (*A[:8], 50), None)
+    assert (plan.reused, plan.source, plan.gate) == (8, "paged", "pool_exhausted")
+
+
+def test_a_single_token_is_a_prefix() -> None:
+    """The shortest that can be published is found."""
+    of = twin()
+    play(of, "s", A[:1])
+    plan = of.predict("other", A, None)
+    assert (plan.hit, plan.cut, plan.reused, plan.source) == (1, 1, 1, "paged")
+
+
+def test_a_stateless_model_hits_nothing() -> None:
+    """No pages, so neither hit nor cut."""
+    plan = twin(stateful=False).predict("s", A, None)
+    assert (plan.hit, plan.cut, plan.gate) == (0, 0, "no_kv")
