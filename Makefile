@@ -43,7 +43,7 @@ models/smollm2-%: .venv/.ready
 	touch $@
 
 clean:
-	rm -rf .venv models reports/*/ build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv models mutants reports/*/ build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 .PHONY: mutmut
 mutmut: .venv/.ready ## mutate the pure core line by line; each mutant dies by a test or is argued
