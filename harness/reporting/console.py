@@ -48,7 +48,8 @@ class ConsoleView:
         share = f", {leg.reused_share:.0%} of their prompts" if leg.reused_share is not None else ""
         self._console.print(
             f"[bold {_COLOURS[word]}]{word:7}[/] {leg.leg:10} {leg.model}: {leg.scenarios} conversations, "
-            f"{leg.turns} turns, {leg.reused_turns} of them reused{share}, {leg.seconds:.0f} s",
+            f"{leg.turns} turns, {leg.reused_turns} of them reused{share}, {leg.seconds:.0f} s "
+            f"({leg.turns / max(leg.seconds, 1e-9):.2g} turns/s)",
             highlight=False,
             soft_wrap=True,
         )
