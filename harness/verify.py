@@ -104,6 +104,17 @@ class _Run:
         fixed = [*request.cases, *self._built_in()]
         self.emit(LegStarted(leg=request.leg, model=str(request.model), planned=len(fixed) + self._drawn(),
                              described=self.arms.subject.describe()))  # fmt: skip
+        try:
+            self._play_all(fixed)
+        except KeyboardInterrupt:
+            self.emit(self._conclude(interrupted=True))
+            raise
+        finished = self._conclude()
+        self.emit(finished)
+        return finished
+
+    def _play_all(self, fixed: Sequence[tuple[str, Scenario]]) -> None:
+        """The given conversations, then drawn ones, until something says stop."""
         going = all(self._play(origin, scenario) for origin, scenario in fixed)
         if going and self._drawn():
             profile = Profile(
@@ -111,10 +122,8 @@ class _Run:
                 longest=min(self.arms.max_context, 64),
                 corpus=corpus(self.arms.encode) if self._real else None,
             )
-            for_each(profile, count=self._drawn(), seed_value=request.seed, play=lambda s: self._play("generated", s))
-        finished = self._conclude()
-        self.emit(finished)
-        return finished
+            seed = self.request.seed
+            for_each(profile, count=self._drawn(), seed_value=seed, play=lambda s: self._play("generated", s))
 
     @property
     def _real(self) -> bool:
@@ -143,13 +152,15 @@ class _Run:
             self.request.on_failure(self.arms, watch, played)
         return self.request.keep_going or not result.findings
 
-    def _conclude(self) -> LegFinished:
+    def _conclude(self, *, interrupted: bool = False) -> LegFinished:
         checks = merge_checks(self.results)
         verdict = Verdict.FAIL if self.findings else merge(result.verdict for result in checks.values())
         reused_turns = sum(result.reused_turns for result in self.results)
         why = None
         if verdict is Verdict.PASS and self.arms.stateful and not reused_turns:
             verdict, why = Verdict.UNKNOWN, "no turn that reused anything was compared"
+        if verdict is Verdict.PASS and interrupted:
+            verdict, why = Verdict.UNKNOWN, "interrupted before its end; what was played showed no difference"
         blind = sorted(name for name, seen in checks.items() if seen.verdict is Verdict.UNKNOWN)
         if verdict is Verdict.UNKNOWN and blind:
             why = f"these checks apply but compared nothing: {', '.join(blind)}"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import harness.runner
+import harness.verify
 from harness.checks import ALL
 from harness.events import Event, LegFinished, LegStarted, ScenarioPlayed
 from harness.observation import Observation
@@ -186,3 +187,25 @@ def test_native_backend_too(healthy: Scenario) -> None:
                  lambda event: None, arms)  # fmt: skip
     assert (leg.verdict, leg.leg) == (Verdict.PASS, "native-cpu")
     arms.subject.close()
+
+
+def test_an_interrupted_leg_is_not_lost(arms: Arms, healthy: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was played is concluded and reported, never as a pass; the interrupt goes on to whoever started the run."""
+    real, played = harness.verify.run_scenario, 0
+
+    def impatient(*arguments: Any) -> Any:
+        nonlocal played
+        played += 1
+        if played == 3:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(harness.verify, "run_scenario", impatient)
+    events: list[Event] = []
+    with pytest.raises(KeyboardInterrupt):
+        verify(request(cases=[("mine", healthy)] * 4), events.append, arms)
+    leg = events[-1]
+    assert isinstance(leg, LegFinished)
+    assert (leg.verdict, leg.scenarios) == (Verdict.UNKNOWN, 2)
+    assert leg.why is not None
+    assert "interrupted" in leg.why
