@@ -20,8 +20,9 @@ from harness.verify import open_arms
 ROOT = Path(__file__).parents[2]
 FIXTURES = sorted(path.name for path in (ROOT / "fixtures" / "models").iterdir())
 ZOO = sorted(path.name for path in (ROOT / "fixtures" / "zoo").iterdir() if path.is_dir())
-LONG = ["llama-genai-fp32", "llama-optimum-fp32", "qwen2-genai-fp32", "qwen2-optimum-fp32"]
-"""The part of the zoo on which the long conversations are played too: one of each exporter and family of operators."""
+SNAP = ["snap-decomposed", "snap-gqa-growing", "snap-gqa-shared", "snap-square", "snap-stateless"]
+LONG = [*SNAP, "llama-genai-fp32", "llama-optimum-fp32", "qwen2-genai-fp32", "qwen2-optimum-fp32"]
+"""Where the long conversations are played too: each KV regime of the exact fixtures, and one of each exporter of the zoo."""
 BACKENDS = ["native", "ort"]
 CONVERSATIONS = sorted((Path(__file__).parents[1] / "conversations").glob("*.json"))
 
@@ -42,7 +43,7 @@ def test_generated_conversations(name: str, backend: str, warmcold_verify: Calla
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [*FIXTURES, *LONG])
+@pytest.mark.parametrize("name", LONG)
 def test_conversations_written_by_hand(name: str, backend: str, warmcold_verify: Callable[..., Any]) -> None:
     """Ten long conversations with edits, branches, tenants and crowded pools show no difference either."""
     cases = [(path.name, load(path)) for path in CONVERSATIONS]
