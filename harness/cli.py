@@ -61,6 +61,13 @@ Numerics = Annotated[
 ]
 Threads = Annotated[int, typer.Option(help="ONNX Runtime's threads.", min=1, max=256)]
 Report = Annotated[Path, typer.Option("--report", help="Where run folders go.")]
+SubjectName = Annotated[
+    str | None,
+    typer.Option("--subject", help="Judge another engine: a name (see docs/subjects.md), or path/to/file.py:Factory."),
+]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the subject, NAME=VALUE; may be given several times.")
+]
 CaseModel = Annotated[
     Path | None, typer.Option("--model", help="Model to play it on; the one in the file unless told.")
 ]
@@ -73,6 +80,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, a
 def verify(
     models: Model = None,
     backend: Backend = Backends.both,
+    subject: SubjectName = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url", help="Judge a running server: its address, http://HOST:PORT (vLLM, SGLang, llama-server, ...)."
+        ),
+    ] = None,
+    option: Options = None,
     device: Device = "cpu",
     numerics: Numerics = "invariant",
     examples: Annotated[int, typer.Option(help="Conversations to generate for each leg.", min=0, max=1_000_000)] = 30,
@@ -94,13 +109,20 @@ def verify(
 
     least = _level(require_level)
     played = [(file.name, _case(file)) for file in cases or []]
+    if url and (models or subject):
+        _usage("--url: judges what the server has loaded; give no model and no --subject beside it")
+    if subject and not models:
+        _usage(f"--subject {subject}: give the model that it shall load, as MODEL")
+    if option and not (url or subject):
+        _usage(f"--option {option[0]}: options belong to --subject or --url")
+    judged = [(None, name) for name in backend.names] if not (url or subject) else [(subject or "openai_http", "")]
     requests = [
         Request(
-            model=model, backend=name, device=device, numerics=numerics, examples=examples, seconds=seconds, seed=seed,
-            threads=threads, cases=played, keep_going=keep_going,
+            model=model, backend=name, subject=other, options=_options(option), device=device, numerics=numerics,
+            examples=examples, seconds=seconds, seed=seed, threads=threads, cases=played, keep_going=keep_going,
         )
-        for model in models or builtin_models()
-        for name in backend.names
+        for model in url or models or builtin_models()
+        for other, name in judged
     ]  # fmt: skip
     _judge(requests, report / f"{time.strftime('%Y%m%d-%H%M%S')}-verify", as_json, least,
            shrink=0.0 if no_shrink else min(LONGEST_SHRINK_S, seconds / 4))  # fmt: skip
@@ -134,14 +156,10 @@ def shrink(
     seconds: Annotated[float, typer.Option("--time", help="Seconds to look for a smaller one.", min=1)] = 60,
 ) -> None:
     """Make a case as small as it gets while it shows the same difference. Exit status 1 if it still shows one, 0 if not."""
-    from .verify import open_arms
-
     request = _again(file, _case(file), model, backend, numerics, threads)
     scenario = request.cases[0][1]
     try:
-        arms = open_arms(
-            request.model, request.backend, device=request.device, numerics=request.numerics, threads=threads
-        )
+        arms = request.open()
     except SubjectError as error:
         _usage(str(error))
     try:
@@ -158,9 +176,11 @@ def shrink(
     finally:
         arms.subject.close()
     where = out or file.with_name(file.name.removesuffix(".json") + ".shrunk.json")
-    alone = write_case(where, shrunk, model=str(request.model), leg=request.leg, numerics=request.numerics)
+    alone = write_case(where, shrunk, found=request.found())
     typer.echo(f"{_sizes(scenario, shrunk)}\n{describe(shrunk.scenario)}\n{shrunk.finding}")
-    typer.echo(f"shown again by: warmcold replay {where}\nwithout warmcold's harness: {alone}")
+    typer.echo(f"shown again by: warmcold replay {where}")
+    if alone is not None:
+        typer.echo(f"without warmcold's harness: {alone}")
     raise typer.Exit(1)
 
 
@@ -241,16 +261,14 @@ def _shrinking(request: Any, run: RunFolder, console: Console, seconds: float) -
             console.print(str(error), highlight=False, markup=False, soft_wrap=True)
             return
         shrunk = _confirmed(shrunk, request)
-        run.add(played, shrunk, numerics=request.numerics)
+        run.add(played, shrunk)
         console.print(_sizes(scenario, shrunk), highlight=False, markup=False, soft_wrap=True)
 
     return replace(request, on_failure=on_failure) if seconds else request
 
 
 def _confirmed(shrunk: Shrunk, request: Any) -> Shrunk:
-    return confirm(
-        shrunk, model=str(request.model), leg=request.leg, numerics=request.numerics, threads=request.threads
-    )
+    return confirm(shrunk, found=request.found(), threads=request.threads)
 
 
 def _sizes(before: Scenario, shrunk: Shrunk) -> str:
@@ -274,15 +292,29 @@ def _again(
 
     found = _found(file)
     named = found.get("model")
-    chosen = model or (Path(named) if isinstance(named, str) else None)
+    subject, options = found.get("subject"), found.get("options", {})
+    if not (subject is None or isinstance(subject, str)) or not isinstance(options, dict):
+        _usage(f'{file}: "found" has subject {subject!r:.40} and options {options!r:.40}; give a text and an object')
+    chosen: Path | str | None = model
+    if chosen is None and isinstance(named, str):
+        chosen = named if "://" in named else Path(named)
     if chosen is None:
         _usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
     leg, _, device = str(found.get("leg", "native-cpu")).partition("-")
     return Request(
-        model=chosen, backend=backend or leg, device=device or "cpu",
+        model=chosen, backend=backend or leg, device=device or "cpu", subject=None if backend else subject,
+        options={str(name): str(value) for name, value in options.items()},
         numerics=numerics or str(found.get("numerics", "invariant")), examples=0, seconds=1e9, threads=threads,
         cases=[(file.name, scenario)],
     )  # fmt: skip
+
+
+def _options(given: list[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given or []]
+    for name, equals, value in pairs:
+        if not (name and equals):
+            _usage(f"--option {name}{equals}{value}: give NAME=VALUE")
+    return {name: value for name, _, value in pairs}
 
 
 def _leg(request: Any, emit: Callable[[Event], None]) -> LegFinished:

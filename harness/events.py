@@ -12,12 +12,13 @@ from .verdict import CheckResult, Finding, Level, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class LegStarted:
-    """A model on one backend and device was loaded."""
+    """A model on one backend and device was loaded. `found`: where a case file found there says that it was found."""
 
     leg: str
     model: str
     planned: int
     described: Mapping[str, Any]
+    found: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from .compare import first_difference
 from .observation import Kv, PageKey, Tokens
 from .reference import Prediction
+from .subject import Loop
 
 Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
@@ -104,6 +105,14 @@ class BareLoop:
         )
         return np.array(outputs[self.ports.logits][0], dtype=np.float32), present
 
+    def cut(self, past: Kv, n: int) -> Kv:
+        """The first `n` positions of `past`, copied."""
+        return _cut(past, 0, n)
+
+    def kv(self, past: Kv) -> Kv | None:
+        """`past` itself."""
+        return past
+
     def recompute(self, tokens: Sequence[int], schedule: Sequence[int] | None = None) -> NDArray[np.float32]:
         """Logits `[len(tokens), V]` of the whole context from nothing: in one pass, or in passes of `schedule` rows."""
         past, at, parts = self.empty(), 0, []
@@ -117,23 +126,29 @@ class BareLoop:
 
 @dataclass(frozen=True, kw_only=True)
 class MatchedTurn:
-    """What the shadow computed: `logits` the last row of each call, `rows` fed per call, KV before and after."""
+    """What the shadow computed: `logits` the last row of each call, `rows` fed per call, KV before and after.
+
+    KV is None where the loop's past does not show it.
+    """
 
     tokens: Tokens
     logits: tuple[NDArray[np.float32], ...]
     rows: tuple[int, ...]
-    seeded: Kv
-    end: Kv
+    seeded: Kv | None
+    end: Kv | None
 
 
 class Shadow:
-    """The lock-step shadow of one engine: arrays per session and per published prefix, all computed here."""
+    """The lock-step shadow of one engine: a past per session, rows per published prefix, all computed here.
 
-    def __init__(self, loop: BareLoop, *, page_size: int, max_context: int) -> None:
+    Pages need a loop whose past is arrays, as `BareLoop`'s.
+    """
+
+    def __init__(self, loop: Loop, *, page_size: int, max_context: int) -> None:
         self._loop = loop
         self._page_size = page_size
         self._max_context = max_context
-        self._sessions: dict[str, Kv] = {}
+        self._sessions: dict[str, Any] = {}
         self.pages: dict[PageKey, Kv] = {}
 
     def turn(
@@ -145,33 +160,44 @@ class Shadow:
         *,
         max_new_tokens: int,
         max_calls: int | None = None,
+        rows: Sequence[int] | None = None,
     ) -> MatchedTurn:
-        """Play the turn that the twin predicts, greedily, for at most `max_calls` calls; keep the session's arrays."""
+        """Play the turn that the twin predicts, greedily, for at most `max_calls` calls; keep the session's past.
+
+        `rows`: how many token ids the warm engine fed in each call, for one whose schedule is its own affair.
+        """
         past = seeded = self._past(session, prompt, salt, plan)
         context, fed = list(prompt), list(prompt[: plan.reused])
         logits: list[NDArray[np.float32]] = []
         calls: list[int] = []
-        for rows in islice(self._schedule(plan, context, fed, max_new_tokens, len(prompt)), max_calls):
-            tokens = context[len(fed) : len(fed) + rows]
+        schedule = rows if rows is not None else self._schedule(plan, context, fed, max_new_tokens, len(prompt))
+        for count in islice(schedule, max_calls):
+            tokens = context[len(fed) : len(fed) + count]
+            if len(tokens) != count:
+                break  # the engine fed more than there is, or its reply is another: `tokens` and `reuse` say so
             out, past = self._loop.step(past, tokens if self._loop.stateful else [*fed, *tokens])
             fed += tokens
             logits.append(out[-1].copy())
-            calls.append(rows)
+            calls.append(count)
             if len(fed) == len(context) and max_new_tokens:
                 context.append(int(np.argmax(out[-1])))
         if self._loop.stateful:
             self._sessions[session] = past
         return MatchedTurn(
-            tokens=tuple(context[len(prompt) :]), logits=tuple(logits), rows=tuple(calls), seeded=seeded, end=past
+            tokens=tuple(context[len(prompt) :]),
+            logits=tuple(logits),
+            rows=tuple(calls),
+            seeded=self._loop.kv(seeded),
+            end=self._loop.kv(past),
         )
 
-    def publish(self, keys: set[PageKey], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv) -> None:
+    def publish(self, keys: set[PageKey], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv | None) -> None:
         """Keep the rows of those of `keys` that the finished turn is the first to publish."""
         for key in keys - set(self.pages):
             self.pages[key] = self._written(key, prompt, salt, plan, end)
 
     def republish(
-        self, seen: Mapping[PageKey, Kv], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv
+        self, seen: Mapping[PageKey, Kv], prompt: Tokens, salt: str | None, plan: Prediction, end: Kv | None
     ) -> None:
         """Under pressure a prefix may be evicted and published anew within one turn: then `seen` has this turn's rows.
 
@@ -182,8 +208,9 @@ class Shadow:
             if not _equal(seen[key], widened(self.pages[key])) and _equal(seen[key], widened(fresh)):
                 self.pages[key] = fresh
 
-    def _written(self, key: PageKey, prompt: Tokens, salt: str | None, plan: Prediction, end: Kv) -> Kv:
+    def _written(self, key: PageKey, prompt: Tokens, salt: str | None, plan: Prediction, end: Kv | None) -> Kv:
         """The rows that the turn writes into the page of `key`: up to the paged cut from pages, then its own."""
+        assert end is not None, "only a loop over arrays can shadow pages"
         start = (len(key[1]) - 1) // self._page_size * self._page_size
         own = _cut(end, max(start, plan.cut), len(key[1]))
         if start >= plan.cut:
@@ -197,7 +224,7 @@ class Shadow:
 
     def rewind(self, session: str, n: int) -> None:
         """The session's arrays hold only their first `n` positions."""
-        self._sessions[session] = _cut(self._sessions[session], 0, n)
+        self._sessions[session] = self._loop.cut(self._sessions[session], n)
 
     def fork(self, session: str, to: str) -> None:
         """`to` holds the same arrays; neither is ever written in place."""
@@ -207,8 +234,8 @@ class Shadow:
         """The session holds nothing."""
         self._sessions.pop(session, None)
 
-    def held(self, session: str) -> Kv:
-        """The session's arrays."""
+    def held(self, session: str) -> Any:
+        """The session's past."""
         return self._sessions.get(session, self._loop.empty())
 
     def _schedule(
@@ -218,15 +245,16 @@ class Shadow:
         while len(context) - prompt_len < max_new_tokens and len(fed) < self._max_context:
             yield 1
 
-    def _past(self, session: str, prompt: Tokens, salt: str | None, plan: Prediction) -> Kv:
+    def _past(self, session: str, prompt: Tokens, salt: str | None, plan: Prediction) -> Any:
         if plan.source == "paged":
             return _cut(self._assemble(prompt, salt, plan.hit), 0, plan.reused)
-        return _cut(self.held(session), 0, plan.reused)
+        return self._loop.cut(self.held(session), plan.reused)
 
     def _assemble(self, prompt: Tokens, salt: str | None, hit: int) -> Kv:
         """The first `hit` positions from the rows of each published page on the way."""
         stops = [*range(self._page_size, hit, self._page_size), hit] if hit else []
-        return _join([self._loop.empty(), *(self.pages[(salt, prompt[:stop])] for stop in stops)])
+        empty: Kv = self._loop.empty()
+        return _join([empty, *(self.pages[(salt, prompt[:stop])] for stop in stops)])
 
 
 def widened(kv: Kv) -> Kv:

@@ -47,7 +47,11 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One finished turn of the subject. `failed`: the error planted in it struck, and the engine raised it as its own."""
+    """One finished turn of the subject. `failed`: the error planted in it struck, and the engine raised it as its own.
+
+    An engine that shows whole model calls gives `calls`; else `rows`, the token ids fed by each model call in order, and
+    `logits`, the last row `[V]` that each of them gave. `logprobs`: per generated token the log-probabilities shown, in nats.
+    """
 
     tokens: Tokens
     stop: str
@@ -59,7 +63,20 @@ class Observation:
     mirror_stop: str | None = None
     declined: bool | None = None
     calls: tuple[Call, ...] | None = None
+    rows: tuple[int, ...] | None = None
+    logits: tuple[NDArray[np.float32], ...] | None = None
+    logprobs: tuple[Mapping[int, float], ...] | None = None
     seeded: Kv | None = None
     end: Kv | None = None
     pool: Pool | None = None
     failed: bool = False
+
+    @property
+    def last_rows(self) -> tuple[NDArray[np.float32], ...] | None:
+        """The last row of logits `[V]` of each model call; None where the engine does not show it."""
+        return tuple(call.logits for call in self.calls) if self.calls is not None else self.logits
+
+    @property
+    def fed_rows(self) -> tuple[int, ...] | None:
+        """Token ids fed by each model call; None where the engine does not show it."""
+        return tuple(call.rows for call in self.calls) if self.calls is not None else self.rows

@@ -38,10 +38,12 @@ class ClosedForm(Protocol):
 class TurnRecord:
     """One turn on every arm. `fed`: what has run through the model by its end.
 
-    `legal`: prefixes that may be published after it; `required`: those that must be unless pages ran short; `before`:
-    those that were before it.
+    `plan` is what the matched arm played, `bound` the most that the twin lets the turn reuse: the same, unless the engine is
+    free to reuse less and did. `legal`: prefixes that may be published after it; `required`: those that must be unless pages
+    ran short; `before`: those that were before it.
 
-    `recompute(tokens, schedule)` runs the oracle from nothing; None where there is no oracle of the numbers.
+    `matched` is None where nothing can replay a schedule. `recompute(tokens, schedule)` runs the oracle from nothing; None
+    where there is no oracle of the numbers.
     """
 
     name: str
@@ -53,7 +55,8 @@ class TurnRecord:
     capabilities: Capabilities
     warm: Observation
     plan: Prediction
-    matched: MatchedTurn
+    bound: int
+    matched: MatchedTurn | None
     before: frozenset[PageKey]
     legal: frozenset[PageKey]
     required: frozenset[PageKey]
@@ -71,6 +74,8 @@ class TurnRecord:
 
 
 Check = Callable[[TurnRecord], CheckResult]
+
+NO_MATCHED = "no matched arm: the subject cannot be replayed step by step"
 
 PARTS = ("key", "value")
 

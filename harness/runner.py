@@ -12,12 +12,12 @@ from typing import Any
 
 from .checks import ALL
 from .checks.poison import PATTERNS
-from .matched import BareLoop, RawModel, Shadow
+from .matched import MatchedTurn, Shadow
 from .observation import Observation, Tokens
 from .record import ClosedForm, TurnRecord
-from .reference import Twin
-from .scenario import Fork, NewSession, Op, Rewind, Scenario, ScenarioError, Turn, resolve
-from .subject import Instance, MaskedError, RefusedError, Subject
+from .reference import ForeignTwin, Prediction, Twin
+from .scenario import Fork, NewSession, Op, Rewind, Scenario, ScenarioError, Settings, Turn, resolve
+from .subject import Instance, Loop, MaskedError, Recompute, RefusedError, Subject
 from .verdict import CheckResult, Finding, Verdict, merge
 
 AFTER_FAILURE = ("kv_pages", "conservation")
@@ -31,19 +31,25 @@ Encode = Callable[[str], Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Arms:
-    """What a subject is judged with. `raw` is the oracle; `closed` the fixture's closed form, if it has one."""
+    """What a subject is judged with. `matched`: what replays its schedules, on pasts that the harness holds; `oracle`: what
+    recomputes a context from nothing; `closed`: the fixture's closed form. None where there is none."""
 
     subject: Subject
-    raw: RawModel
+    matched: Loop | None
+    oracle: Recompute | None
     closed: ClosedForm | None
     encode: Encode
     stateful: bool
     max_context: int
     vocab_size: int
 
-    def matched_loop(self) -> BareLoop:
-        """The matched arm computes with the subject's own kernels where it has some, else with raw ONNX Runtime."""
-        return BareLoop(self.raw.ports, self.subject.bare if self.subject.own_kernels else self.raw.run)
+    def twin(self, settings: Settings) -> Twin:
+        """The bookkeeping that the subject's reuse model asks for, holding nothing."""
+        model = self.subject.capabilities.reuse
+        if model.scope == "glossary":
+            return Twin(settings=settings, stateful=self.stateful, max_context=self.max_context)
+        settings = replace(settings, pages=0)
+        return ForeignTwin(settings=settings, stateful=self.stateful, max_context=self.max_context, model=model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +132,14 @@ class _Play:
         self.watch = watch
         self.result = ScenarioResult(scenario=scenario)
         settings = scenario.settings
-        self.twin = Twin(settings=settings, stateful=arms.stateful, max_context=arms.max_context)
-        loop = arms.matched_loop()
-        self.shadow = Shadow(loop, page_size=settings.page_size, max_context=arms.max_context)
-        self.oracle = BareLoop(arms.raw.ports, arms.raw.run)
-        self.warm: Any = Guarded(arms.subject.open(settings, poison=PATTERNS[0] if watch.poison else None))
-        self.other: Any = Guarded(arms.subject.open(settings, poison=PATTERNS[1])) if watch.poison else None
+        self.twin = arms.twin(settings)
+        self.foreign = arms.subject.capabilities.reuse.scope != "glossary"
+        self.shadow = (
+            Shadow(arms.matched, page_size=settings.page_size, max_context=arms.max_context) if arms.matched else None
+        )
+        poison = watch.poison and arms.subject.capabilities.poison
+        self.warm: Any = Guarded(arms.subject.open(settings, poison=PATTERNS[0] if poison else None))
+        self.other: Any = Guarded(arms.subject.open(settings, poison=PATTERNS[1])) if poison else None
         self.history: dict[str, tuple[Tokens, Tokens]] = {}
 
     def run(self) -> ScenarioResult:
@@ -175,24 +183,28 @@ class _Play:
         for instance in self._instances():
             instance.new_session(op.session)
         self.twin.new_session(op.session)
-        self.shadow.new_session(op.session)
+        if self.shadow is not None:
+            self.shadow.new_session(op.session)
 
     def _fork(self, op: Fork) -> None:
         for instance in self._instances():
             instance.fork(op.session, op.to)
         self.twin.fork(op.session, op.to)
-        self.shadow.fork(op.session, op.to)
+        if self.shadow is not None:
+            self.shadow.fork(op.session, op.to)
 
     def _rewind(self, op: Rewind) -> None:
         held = self.twin.held(op.session)
         n = min(round(op.to * held) if isinstance(op.to, float) else op.to, held)
+        if self.foreign and not (held and self.warm.rewind(op.session, n)):
+            return  # it may decline; that it left everything as it was, the next turns show
         expected = self.twin.rewind(op.session, n)
-        for instance in self._instances():
+        for instance in self._instances() if not self.foreign else ():
             done = instance.rewind(op.session, n)
             if done != expected:
                 self._find("rewind", "twin", op.session, f"rewind to {n} of {held}", str(done), str(expected))
                 return
-        if expected:
+        if expected and self.shadow is not None:
             self.shadow.rewind(op.session, n)
 
     def _turn(self, op: Turn) -> None:
@@ -225,26 +237,31 @@ class _Play:
         warm = replace(seen[0], pool=self.warm.pool())
         twin, shadow = self.twin, self.shadow
         plan = twin.predict(op.session, prompt, op.salt, decline_rewind=op.decline_rewind)
+        bound = plan.reused
+        if isinstance(twin, ForeignTwin) and warm.reused is not None and 0 <= warm.reused < bound:
+            plan = twin.cut(plan, prompt, warm.reused)  # it may reuse less (`efficiency` says where it may not)
         before = frozenset(twin.published)
-        matched = shadow.turn(
-            op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens, max_calls=op.cancel_after
-        )
-        context = (*prompt, *(matched.tokens if warm.failed else warm.tokens))
+        rows = warm.fed_rows if self.foreign and warm.reused == plan.reused else None
+        matched = self._matched(op, prompt, plan, rows)
+        context = (*prompt, *(matched.tokens if warm.failed and matched else warm.tokens))
         if warm.failed:
-            fed = context[: len(prompt) + max(len(matched.tokens) - 1, 0)]
+            fed = context[: len(prompt) + max(len(context) - len(prompt) - 1, 0)]
             legal, required = twin.fail(op.session, fed, op.salt, plan), set(before)
-            shadow.new_session(op.session)
         else:
             fed = twin.fed(prompt, warm.tokens, plan, op.cancel_after)
+            fed = context[: plan.reused + sum(rows)] if rows is not None else fed
             legal = required = twin.finish(op.session, context, fed, op.salt, plan)
         wanted = 0 if plan.gate else twin.pages_wanted(max(len(fed), len(prompt)), plan.cut)
         observed = set(warm.pool.entries) if warm.pool is not None else legal
-        if warm.pool is not None and wanted > self.result.scenario.settings.pages - len(before):
-            own = {key: rows for key, rows in warm.pool.bytes.items() if key in twin.keys(fed, op.salt)}
-            shadow.republish(own, prompt, op.salt, plan, matched.end)
-        shadow.publish(legal & observed, prompt, op.salt, plan, matched.end)
+        if shadow is not None and matched is not None:
+            if warm.failed:
+                shadow.new_session(op.session)
+            if warm.pool is not None and wanted > self.result.scenario.settings.pages - len(before):
+                own = {key: rows for key, rows in warm.pool.bytes.items() if key in twin.keys(fed, op.salt)}
+                shadow.republish(own, prompt, op.salt, plan, matched.end)
+            shadow.publish(legal & observed, prompt, op.salt, plan, matched.end)
+            shadow.forget(observed)
         twin.settle(observed & legal)
-        shadow.forget(observed)
         self.history[op.name] = (prompt, context)
         return TurnRecord(
             name=op.name,
@@ -256,16 +273,24 @@ class _Play:
             capabilities=self.arms.subject.capabilities,
             warm=warm,
             plan=plan,
+            bound=bound,
             matched=matched,
             before=before,
             legal=frozenset(legal),
             required=frozenset(required),
             wanted_pages=wanted,
-            shadow_pages=dict(shadow.pages),
+            shadow_pages=dict(shadow.pages) if shadow is not None else {},
             cold=self._cold(op, prompt, warm),
             closed=self.arms.closed,
             poisoned=seen[1] if len(seen) > 1 else None,
-            recompute=self.oracle.recompute if self.watch.oracle else None,
+            recompute=self.arms.oracle if self.watch.oracle else None,
+        )
+
+    def _matched(self, op: Turn, prompt: Tokens, plan: Prediction, rows: Sequence[int] | None) -> MatchedTurn | None:
+        if self.shadow is None:
+            return None
+        return self.shadow.turn(
+            op.session, prompt, op.salt, plan, max_new_tokens=op.max_new_tokens, max_calls=op.cancel_after, rows=rows
         )
 
     def _cold(self, op: Turn, prompt: Tokens, warm: Observation) -> Observation | None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,21 +69,16 @@ def smallest(arms: Arms, scenario: Scenario, finding: Finding, watch: Watch, *, 
     raise NotShownError("played again, the conversation does not show its finding: nondeterministic")
 
 
-def confirm(
-    shrunk: Shrunk, *, model: str, leg: str, numerics: str, threads: int, timeout_s: float = CONFIRM_S
-) -> Shrunk:
+def confirm(shrunk: Shrunk, *, found: Mapping[str, Any], threads: int, timeout_s: float = CONFIRM_S) -> Shrunk:
     """Replay it in a fresh process on the same leg, and say whether that sees the same finding."""
     with tempfile.TemporaryDirectory(prefix="warmcold-confirm-") as scratch:
         case = Path(scratch) / "case.json"
-        found = {"model": model, "leg": leg}
-        case.write_text(json.dumps({**shrunk.scenario.to_json(), "found": found}), encoding="utf-8")
+        case.write_text(json.dumps({**shrunk.scenario.to_json(), "found": dict(found)}), encoding="utf-8")
         command = [
             sys.executable,
             str(_entry()),
             "replay",
             str(case),
-            "--numerics",
-            numerics,
             "--threads",
             str(threads),
         ]

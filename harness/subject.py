@@ -1,17 +1,29 @@
-"""The protocol that an engine under test implements, and what it declares about itself."""
+"""The protocol that an engine under test implements, and what it declares about itself. See `docs/subjects.md`.
+
+A stranger's engine needs a factory `Factory(model, *, threads, **options) -> Subject`, a subject that opens instances, and
+an instance that runs turns. `PlainInstance` answers for everything an engine does not offer, so that an adapter writes
+down only what it does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
-from .observation import Observation, Pool
+from .observation import Kv, Observation, Pool
 from .scenario import Settings, Turn
 from .verdict import Level
+
+Operation = Literal["sessions", "new", "rewind", "fork", "salt", "cancel", "fail", "decline"]
+"""What a conversation may ask of an engine beside turns: `sessions` several side by side; `new` start one afresh; `rewind`
+to n tokens; `fork`; `salt` tenants; `cancel` a stream midway; `fail` an error planted inside; `decline` a rewind refused."""
+
+OPERATIONS: frozenset[Operation] = frozenset(("sessions", "new", "rewind", "fork", "salt", "cancel", "fail", "decline"))
 
 
 class RefusedError(Exception):
@@ -27,22 +39,71 @@ class SubjectError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capabilities:
-    """What a subject declares. `invariant`: the bits of a position do not depend on the schedule, so warm = cold exactly.
+class ReuseModel:
+    """How much an engine reuses, in positions: what the twin predicts from. Reusing more is unsound.
 
-    `reuse_model`: it follows the glossary's reuse policy, so that reusing less than the twin says is a failure too.
+    `scope`: `glossary` the whole policy with pages, as `Settings` say; `session` what the same session retains, cut at what
+    was really fed; `engine` any earlier context with the same salt. `granularity`: hits are multiples of it. `leaves`: at
+    least so many positions of a prompt are computed again. `exact`: it reuses just that much, so that less is a finding too.
+    """
+
+    scope: Literal["glossary", "session", "engine"] = "session"
+    granularity: int = 1
+    leaves: int = 1
+    exact: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a subject declares. `level`: the most it lets be observed.
+
+    `invariant`: the bits of a position do not depend on the schedule, so warm = cold exactly. `deterministic`: the same calls
+    on a fresh instance give the same bits. `poison`: fresh memory can be filled with a pattern. `boundaries`: lengths at which
+    faults may live (page, window, batch size).
     """
 
     level: Level
-    invariant: bool
-    reuse_model: bool
+    operations: frozenset[Operation] = frozenset()
+    reuse: ReuseModel = ReuseModel()
+    invariant: bool = False
+    deterministic: bool = True
+    poison: bool = False
+    boundaries: tuple[int, ...] = ()
+
+
+class Loop(Protocol):
+    """A model called step by step on a past that the caller holds: what the matched arm replays a schedule on.
+
+    `Past` is opaque to the caller: arrays, or whatever else the lowest-level call of a library needs. No method changes one.
+    """
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the model carries state; without it each step is given the whole context."""
+
+    def empty(self) -> Any:
+        """The past of no positions."""
+
+    def step(self, past: Any, tokens: Sequence[int]) -> tuple[NDArray[np.float32], Any]:
+        """Logits `[rows, V]` of `tokens` on top of `past`, of which the last row is always there; and the new past."""
+
+    def cut(self, past: Any, n: int) -> Any:
+        """The first `n` positions of `past`."""
+
+    def kv(self, past: Any) -> Kv | None:
+        """The keys and values of `past`; None where they are not to be had."""
+
+
+Recompute = Callable[[Sequence[int], Sequence[int] | None], NDArray[np.float32]]
+"""`(tokens, schedule) -> [len(tokens), V]`: the whole context from nothing, in one pass or in passes of so many rows."""
 
 
 class Instance(Protocol):
     """One engine with fresh pools, caches and sessions, set up for one scenario."""
 
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """Run `op` greedily with the resolved `prompt`, its session opened on first use. RefusedError for a refusal.
+        """Run `op` greedily with the resolved `prompt`, its session opened on first use; end tokens are ignored, so that
+        it gives `op.max_new_tokens` tokens unless the context is full. RefusedError for a refusal.
 
         The observation's `pool` is left to `pool()`, which is asked for when it is wanted.
         """
@@ -66,25 +127,68 @@ class Instance(Protocol):
         """Drop every cached prefix."""
 
 
+class PlainInstance:
+    """Answers for what an engine does not offer. An adapter's instance derives from it, and brings `turn` and `cold`."""
+
+    def new_session(self, session: str) -> None:
+        """See `Instance.new_session`."""
+        raise RefusedError("this subject does not start sessions afresh")
+
+    def fork(self, session: str, to: str) -> None:
+        """See `Instance.fork`."""
+        raise RefusedError("this subject does not fork sessions")
+
+    def rewind(self, session: str, n: int) -> bool:
+        """See `Instance.rewind`."""
+        raise RefusedError("this subject does not rewind sessions")
+
+    def pool(self) -> Pool | None:
+        """See `Instance.pool`."""
+        return None
+
+    def clear(self) -> None:
+        """See `Instance.clear`."""
+
+
 class Subject(Protocol):
-    """An engine with a model loaded."""
+    """An engine with a model loaded. `max_context` in positions; token ids are 0 to `vocab_size`, exclusive.
+
+    `stateful`: the model carries state from position to position. `onnx`: the ONNX file or folder that raw ONNX Runtime
+    can play as matched arm and oracle, None where it cannot.
+    """
 
     name: str
-    model: Path
     capabilities: Capabilities
-
-    def open(self, settings: Settings, *, poison: float | None) -> Instance:
-        """A fresh instance over the loaded weights."""
-
-    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """One stateless model call of the subject's own kernels, past arrays among the feeds, all outputs by name."""
+    stateful: bool
+    max_context: int
+    vocab_size: int
 
     @property
-    def own_kernels(self) -> bool:
-        """Whether `bare` computes with other kernels than raw ONNX Runtime's."""
+    def model(self) -> Path | str:
+        """What was loaded: a path, or the address of a server."""
 
-    def describe(self) -> Mapping[str, Any]:
+    @property
+    def onnx(self) -> Path | None:
+        """See above."""
+
+    def open(self, settings: Settings, *, poison: float | None) -> Instance:
+        """A fresh instance over the loaded weights. `poison`: what fresh memory is filled with, where that can be set."""
+
+    def loop(self) -> Loop | None:
+        """The library's own lowest-level call, the past held by the caller; None where raw ONNX Runtime or nothing will do."""
+
+    def recompute(self) -> Recompute | None:
+        """The library's own computation of a whole context without any cache; None likewise."""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Token ids of a text. RefusedError where it cannot."""
+
+    def describe(self) -> dict[str, Any]:
         """Versions, device, numerics and whatever else a report should name."""
 
     def close(self) -> None:
         """Release the weights."""
+
+
+Factory = Callable[..., Subject]
+"""`Factory(model, *, threads, **options)`, options being texts; SubjectError where it cannot."""

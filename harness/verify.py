@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fixtures import closed_forms
 
 from .events import Event, LegFinished, LegStarted, ScenarioPlayed
-from .matched import RawModel
+from .matched import BareLoop, RawModel
 from .runner import Arms, ScenarioResult, Watch, merge_checks, run_scenario
 from .scenario import Scenario
 from .strategies.generate import for_each
 from .strategies.profile import Profile
+from .subject import Subject
 from .subjects.engine_subject import EngineSubject
-from .texts import chats, corpus, encoder
+from .subjects.load import open_subject
+from .texts import chats, corpus
 from .verdict import CheckResult, Finding, Level, Verdict, merge
 
 NEEDS = {
@@ -42,11 +45,15 @@ OnFailure = Callable[[Arms, Watch, ScenarioPlayed], None]
 class Request:
     """What to verify. `seconds` bounds the time after loading; `cases` are played first; `keep_going`: past failures.
 
+    `subject`: another engine's name, to be judged instead of `backend`, with its `options`; `model` may then be an address.
+
     `on_failure` is called with the first conversation that fails, after its event, while the model is still loaded.
     """
 
-    model: Path
-    backend: str
+    model: Path | str
+    backend: str = "native"
+    subject: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
     device: str = "cpu"
     numerics: str = "invariant"
     examples: int = 30
@@ -60,17 +67,44 @@ class Request:
     @property
     def leg(self) -> str:
         """Backend and device, the name that `--require-legs` uses."""
-        return f"{self.backend}-{self.device}"
+        return f"{(self.subject or self.backend).rpartition(':')[2]}-{self.device}"
+
+    def found(self) -> dict[str, Any]:
+        """What a case file says about where it was found, enough to play it there again."""
+        plain: dict[str, Any] = {"model": str(self.model), "leg": self.leg}
+        if self.subject is None:
+            return {**plain, "numerics": self.numerics}
+        return {**plain, "subject": self.subject, "options": dict(self.options)}
+
+    def open(self) -> Arms:
+        """Load the model into what is to be judged, and into everything that judges it. Raises what loading raises."""
+        if self.subject is None:
+            return open_arms(
+                Path(self.model), self.backend, device=self.device, numerics=self.numerics, threads=self.threads
+            )
+        subject = open_subject(self.subject, self.model, threads=self.threads, options=self.options)
+        return arms_of(subject, RawModel(subject.onnx, threads=self.threads) if subject.onnx is not None else None)
 
 
 def open_arms(model: Path, backend: str, *, device: str = "cpu", numerics: str = "invariant", threads: int = 2) -> Arms:
-    """Load a model into a subject and into everything that judges it. Raises what loading raises."""
+    """Load a model into our own engine and into everything that judges it. Raises what loading raises."""
     subject = EngineSubject(model, backend=backend, device=device, numerics=numerics, threads=threads)
+    raw = RawModel(model, threads=threads)
+    arms = arms_of(subject, raw)
+    if subject.own_kernels:
+        arms = replace(arms, matched=BareLoop(raw.ports, subject.bare))
+    return replace(arms, closed=closed_forms.load(model if model.is_dir() else model.parent))
+
+
+def arms_of(subject: Subject, raw: RawModel | None) -> Arms:
+    """What judges `subject`: its own lowest-level call where it offers one, else `raw`, its model under ONNX Runtime."""
+    bare = BareLoop(raw.ports, raw.run) if raw is not None else None
     return Arms(
         subject=subject,
-        raw=RawModel(model, threads=threads),
-        closed=closed_forms.load(model if model.is_dir() else model.parent),
-        encode=encoder(model if model.is_dir() else model.parent),
+        matched=subject.loop() or bare,
+        oracle=subject.recompute() or (bare.recompute if bare is not None else None),
+        closed=None,
+        encode=subject.encode,
         stateful=subject.stateful,
         max_context=subject.max_context,
         vocab_size=subject.vocab_size,
@@ -80,9 +114,7 @@ def open_arms(model: Path, backend: str, *, device: str = "cpu", numerics: str =
 def verify(request: Request, emit: Callable[[Event], None], arms: Arms | None = None) -> LegFinished:
     """Play conversations until a failure, the number or the time asked for; emits events as it goes."""
     own = arms is None
-    arms = arms or open_arms(
-        request.model, request.backend, device=request.device, numerics=request.numerics, threads=request.threads
-    )
+    arms = arms or request.open()
     try:
         return _Run(request, arms, emit).run()
     finally:
@@ -103,7 +135,7 @@ class _Run:
         request = self.request
         fixed = [*request.cases, *self._built_in()]
         self.emit(LegStarted(leg=request.leg, model=str(request.model), planned=len(fixed) + self._drawn(),
-                             described=self.arms.subject.describe()))  # fmt: skip
+                             described=dict(self.arms.subject.describe()), found=request.found()))  # fmt: skip
         try:
             self._play_all(fixed)
         except KeyboardInterrupt:
@@ -120,6 +152,9 @@ class _Run:
             profile = Profile(
                 vocab_size=self.arms.vocab_size,
                 longest=min(self.arms.max_context, 64),
+                operations=self.arms.subject.capabilities.operations,
+                boundaries=self.arms.subject.capabilities.boundaries,
+                plain=self.arms.subject.capabilities.reuse.scope != "glossary",
                 corpus=corpus(self.arms.encode) if self._real else None,
             )
             seed = self.request.seed

@@ -17,7 +17,7 @@ def feeds(record: TurnRecord) -> CheckResult:
     The schedule follows from the reused count: the rest of the prompt in chunks, then one row a token.
     Cannot see: what the backend does with the feeds.
     """
-    if record.warm.calls is None or record.warm.reused is None:
+    if record.warm.calls is None or record.warm.reused is None or record.matched is None:
         return CheckResult(not_observable="the subject does not show what it feeds, or how much it reused")
     result = CheckResult()
     fed = list(record.prompt[: record.warm.reused])

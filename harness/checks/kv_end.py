@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..record import TurnRecord, compare_kv
+from ..record import NO_MATCHED, TurnRecord, compare_kv
 from ..verdict import CheckResult
 
 
@@ -15,6 +15,8 @@ def kv_end(record: TurnRecord) -> CheckResult:
         return CheckResult(not_applicable="the model carries no state")
     if record.warm.end is None:
         return CheckResult(not_observable="the subject does not show its KV")
+    if record.matched is None or record.matched.end is None:
+        return CheckResult(not_observable=NO_MATCHED)
     result = CheckResult()
     if record.warm.reused == record.plan.reused and record.warm.tokens == record.matched.tokens:
         compare_kv(

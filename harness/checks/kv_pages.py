@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..matched import widened
 from ..observation import PageKey
-from ..record import TurnRecord, add, compare_kv
+from ..record import NO_MATCHED, TurnRecord, add, compare_kv
 from ..verdict import CheckResult
 
 
@@ -24,6 +24,8 @@ def kv_pages(record: TurnRecord) -> CheckResult:
         return CheckResult(not_observable="the subject does not show its pages")
     if not record.settings.pages:
         return CheckResult(not_applicable="the scenario runs unpaged")
+    if record.matched is None:
+        return CheckResult(not_observable=NO_MATCHED)
     observed = set(pool.entries)
     result = CheckResult(compared=1)
     for key in sorted(observed - record.legal, key=_order):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..record import TurnRecord, compare_kv
+from ..record import NO_MATCHED, TurnRecord, compare_kv
 from ..verdict import CheckResult
 
 
@@ -16,6 +16,8 @@ def kv_seed(record: TurnRecord) -> CheckResult:
         return CheckResult(not_applicable="the model carries no state")
     if record.warm.seeded is None:
         return CheckResult(not_observable="the subject does not show its KV")
+    if record.matched is None or record.matched.seeded is None:
+        return CheckResult(not_observable=NO_MATCHED)
     result = CheckResult()
     if not record.warm.reused:
         return CheckResult(not_applicable="nothing was reused")

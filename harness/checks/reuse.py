@@ -15,10 +15,10 @@ def reuse(record: TurnRecord) -> CheckResult:
     if warm.reused is None:
         return CheckResult(not_observable="the subject does not report how much it reused")
     result = CheckResult(compared=1)
-    if warm.reused > plan.reused:
+    if warm.reused > record.bound:
         add(result, record, check="reuse", arm="twin", component="count", place="count of reused positions",
             message="reused more than the tokens, the cache or the caller allow: unsound",
-            left=str(warm.reused), right=f"at most {plan.reused} ({plan.reason})")  # fmt: skip
+            left=str(warm.reused), right=f"at most {record.bound} ({plan.reason})")  # fmt: skip
     if warm.prefilled is not None and warm.reused + warm.prefilled != len(record.prompt):
         add(result, record, check="reuse", arm="twin", component="sum", place="reused + prefilled",
             message="reused and prefilled do not add up to the prompt",
@@ -27,7 +27,7 @@ def reuse(record: TurnRecord) -> CheckResult:
         return result
     for component in ("source", "reason", "gate", "declined"):
         said, expected = getattr(warm, component), getattr(plan, component)
-        if said != expected:
+        if said != expected and record.capabilities.reuse.scope == "glossary":
             add(result, record, check="reuse", arm="twin", component=component, place=component,
                 message=f"the {component} of the cut is another", left=str(said), right=str(expected))  # fmt: skip
     return result
@@ -41,11 +41,11 @@ def efficiency(record: TurnRecord) -> CheckResult:
     warm, plan = record.warm, record.plan
     if warm.reused is None:
         return CheckResult(not_observable="the subject does not report how much it reused")
-    if not record.capabilities.reuse_model:
-        return CheckResult(not_applicable="the subject declares no reuse model")
+    if not record.capabilities.reuse.exact:
+        return CheckResult(not_applicable="the subject does not declare that it reuses all it can")
     result = CheckResult(compared=1)
-    if warm.reused < plan.reused:
+    if warm.reused < record.bound:
         add(result, record, check="efficiency", arm="twin", component="count", place="count of reused positions",
             message="reused less than the state holds and the glossary admits",
-            left=f"{warm.reused} ({warm.reason})", right=f"{plan.reused} ({plan.reason}, {plan.source})")  # fmt: skip
+            left=f"{warm.reused} ({warm.reason})", right=f"{record.bound} ({plan.reason}, {plan.source})")  # fmt: skip
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compare import elided, first_token_difference
-from ..record import TurnRecord, add
+from ..record import NO_MATCHED, TurnRecord, add
 from ..verdict import CheckResult
 
 
@@ -12,6 +12,8 @@ def tokens(record: TurnRecord) -> CheckResult:
 
     Cannot see: most faults. Tokens often do not notice; see the other checks and `warmcold sensitivity`.
     """
+    if record.matched is None:
+        return CheckResult(not_observable=NO_MATCHED)
     result = CheckResult(compared=1)
     at = first_token_difference(record.warm.tokens, record.matched.tokens)
     if at is not None:

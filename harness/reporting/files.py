@@ -30,14 +30,14 @@ class RunFolder:
         self.legs: list[LegFinished] = []
         self.cases: list[str] = []
         self.shrunk: list[tuple[str, Shrunk]] = []
-        self._described: Mapping[str, Any] = {}
+        self._found: Mapping[str, Any] = {}
         path = self.path = _new_folder(path)
         self._events = (path / "events.jsonl").open("w", encoding="utf-8")
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
         if isinstance(event, LegStarted):
-            self._described = event.described
+            self._found = event.found
         if isinstance(event, ScenarioPlayed) and event.result.findings:
             self.cases.append(str(self._case(event)))
         if isinstance(event, LegFinished):
@@ -45,10 +45,10 @@ class RunFolder:
         self._events.write(json.dumps(_plain(event)) + "\n")
         self._events.flush()
 
-    def add(self, played: ScenarioPlayed, shrunk: Shrunk, *, numerics: str) -> None:
+    def add(self, played: ScenarioPlayed, shrunk: Shrunk) -> None:
         """Take the smallest conversation that shows the first finding of one that failed."""
         file = self._case_file(played).with_suffix(".shrunk.json")
-        write_case(file, shrunk, model=played.model, leg=played.leg, numerics=numerics)
+        write_case(file, shrunk, found=self._found)
         self.shrunk.append((str(file), shrunk))
 
     def close(self) -> dict[str, Any]:
@@ -67,12 +67,7 @@ class RunFolder:
     def _case(self, event: ScenarioPlayed) -> Path:
         file = self._case_file(event)
         file.parent.mkdir(exist_ok=True)
-        found = {
-            "model": event.model,
-            "leg": event.leg,
-            "numerics": "fast" if self._described.get("numerics") == "fast" else "invariant",
-            "findings": [finding.to_json() for finding in event.result.findings],
-        }
+        found = {**self._found, "findings": [finding.to_json() for finding in event.result.findings]}
         file.write_text(
             json.dumps({**event.result.scenario.to_json(), "found": found}, indent=1) + "\n", encoding="utf-8"
         )
@@ -90,16 +85,22 @@ def _new_folder(path: Path) -> Path:
     raise AssertionError("unreachable")
 
 
-def write_case(file: Path, shrunk: Shrunk, *, model: str, leg: str, numerics: str) -> Path:
-    """Write a shrunk case to `file`, and beside it the script that shows it; returns the script's path."""
-    found = {"model": model, "leg": leg, "numerics": numerics, "findings": [shrunk.finding.to_json()]}
-    content = {**shrunk.scenario.to_json(), "found": {**found, "confirmed": shrunk.confirmed, "why": shrunk.why}}
+def write_case(file: Path, shrunk: Shrunk, *, found: Mapping[str, Any]) -> Path | None:
+    """Write a shrunk case to `file`, and beside it the script that shows it; returns the script's path.
+
+    None for another engine's subject: its script is the subject's to write, and not all of them can.
+    """
+    seen = {"findings": [shrunk.finding.to_json()], "confirmed": shrunk.confirmed, "why": shrunk.why}
+    content = {**shrunk.scenario.to_json(), "found": {**found, **seen}}
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if "subject" in found:
+        return None
     alone = script_beside(file)
-    backend, _, device = leg.partition("-")
+    backend, _, device = str(found["leg"]).partition("-")
     text = script.render(
-        shrunk.scenario, shrunk.finding, model=model, backend=backend, device=device or "cpu", numerics=numerics
-    )
+        shrunk.scenario, shrunk.finding, model=str(found["model"]), backend=backend, device=device or "cpu",
+        numerics=str(found["numerics"]),
+    )  # fmt: skip
     alone.write_text(text, encoding="utf-8")
     return alone
 
@@ -114,9 +115,13 @@ def _told(file: str, shrunk: Shrunk) -> str:
     doubt = "" if shrunk.confirmed else f"**Not confirmed: {shrunk.why}.** The fault may not be deterministic.\n\n"
     return (
         f"## Shortest conversation that shows it\n\n{describe(shrunk.scenario)}\n\n{doubt}"
-        f"```\n{shrunk.finding}\n```\n\nShown again by `warmcold replay {file}`, and without the harness by "
-        f"`python {script_beside(Path(file))}`.\n"
+        f"```\n{shrunk.finding}\n```\n\nShown again by `warmcold replay {file}`{_alone(file)}.\n"
     )
+
+
+def _alone(file: str) -> str:
+    alone = script_beside(Path(file))
+    return f", and without the harness by `python {alone}`" if alone.is_file() else ""
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -9,12 +9,13 @@ show later.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
 from ..scenario import FAIL_POINTS, Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
+from ..subject import Operation
 from .profile import Profile, boundary_lengths
 
 SESSIONS = ("a", "b", "c")
@@ -34,18 +35,20 @@ def settings(draw: st.DrawFn) -> Settings:
 @st.composite
 def conversations(draw: st.DrawFn, profile: Profile, *, turns: int = 7) -> Scenario:
     """A scenario of about `turns` turns whose contexts stay within `profile.longest`."""
-    chosen = draw(settings())
-    maker = _Maker(draw=draw, profile=profile, lengths=boundary_lengths(chosen, profile.longest // 2))
+    chosen = Settings() if profile.plain else draw(settings())
+    lengths = boundary_lengths(chosen, profile.longest // 2, profile.boundaries)
+    maker = _Maker(draw=draw, profile=profile, lengths=lengths)
     maker.opening()
     for _ in range(turns):
         if maker.count >= turns:
             break
-        kind = draw(st.sampled_from(sorted(KINDS)))
+        kind = draw(st.sampled_from(offered(profile.operations)))
         maker.kinds.append(kind)
         KINDS[kind](maker)
         if kind in INTERESTING:
             maker.extend(maker.last)
-            maker.extend_elsewhere()
+            if "sessions" in profile.operations:
+                maker.extend_elsewhere()
     return Scenario(ops=tuple(maker.ops), settings=chosen, title=" ".join(maker.kinds))
 
 
@@ -263,6 +266,25 @@ KINDS: dict[str, Callable[[_Maker], None]] = {
     "resend": _resend,
     "other_tenant": _other_tenant,
 }
+NEEDS: Mapping[str, frozenset[Operation]] = {
+    "switch": frozenset({"sessions"}),
+    "resend": frozenset({"sessions"}),
+    "new_session": frozenset({"new"}),
+    "rewind": frozenset({"rewind"}),
+    "declined": frozenset({"decline"}),
+    "cancelled": frozenset({"cancel"}),
+    "failing": frozenset({"fail"}),
+    "forked": frozenset({"fork", "rewind", "sessions"}),
+    "other_tenant": frozenset({"salt"}),
+}
+"""What an engine must offer for a kind of turn to be drawn; the others need nothing."""
+
+
+def offered(operations: frozenset[Operation]) -> list[str]:
+    """The kinds of turn that an engine with these operations can be asked for."""
+    return sorted(kind for kind in KINDS if NEEDS.get(kind, frozenset()) <= operations)
+
+
 INTERESTING = frozenset(
     {"diverge", "strict_prefix", "delete_middle", "rewind", "declined", "unrelated", "other_tenant"}
 )

@@ -17,7 +17,8 @@ from engine import BackendError, Completion, Engine, SamplingParams, Session, Us
 
 from ..observation import Call, Kv, Observation, PageKey, Pool
 from ..scenario import Settings, Turn
-from ..subject import Capabilities, MaskedError, RefusedError, SubjectError
+from ..subject import OPERATIONS, Capabilities, Loop, MaskedError, Recompute, RefusedError, ReuseModel, SubjectError
+from ..texts import encoder
 from ..verdict import Level
 
 
@@ -34,33 +35,39 @@ class EngineSubject:
             self._engine = Engine.load(model, backend=backend, device=device, numerics=numerics, threads=threads)
         except WarmcoldError as error:
             raise SubjectError(str(error)) from error
+        spec = self._engine.spec
+        self.stateful, self.max_context, self.vocab_size = spec.has_state, self._engine.max_context, spec.vocab_size
         invariant = self.own_kernels and numerics == "invariant"
-        self.capabilities = Capabilities(level=Level.L4, invariant=invariant, reuse_model=True)
-
-    @property
-    def stateful(self) -> bool:
-        """Whether the model carries KV."""
-        return self._engine.spec.has_state
-
-    @property
-    def max_context(self) -> int:
-        """Most positions that a context may take."""
-        return self._engine.max_context
-
-    @property
-    def vocab_size(self) -> int:
-        """Token ids are 0 to this, exclusive."""
-        return self._engine.spec.vocab_size
+        self.capabilities = Capabilities(
+            level=Level.L4,
+            operations=OPERATIONS,
+            reuse=ReuseModel(scope="glossary", exact=True),
+            invariant=invariant,
+            poison=True,
+        )
+        self.onnx: Path | None = model
 
     def open(self, settings: Settings, *, poison: float | None) -> EngineInstance:
         """See `Subject.open`."""
         return EngineInstance(self._engine, settings, poison)
 
     def bare(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """See `Subject.bare`."""
+        """One stateless model call of the engine's own kernels, past arrays among the feeds, all outputs by name."""
         return self._engine.bare(feeds)
 
-    def describe(self) -> Mapping[str, Any]:
+    def loop(self) -> Loop | None:
+        """See `Subject.loop`: raw ONNX Runtime plays it, or `bare` does, with the ports that raw ONNX Runtime reports."""
+        return None
+
+    def recompute(self) -> Recompute | None:
+        """See `Subject.recompute`: raw ONNX Runtime is the oracle."""
+        return None
+
+    def encode(self, text: str) -> Sequence[int]:
+        """See `Subject.encode`."""
+        return encoder(self.model if self.model.is_dir() else self.model.parent)(text)
+
+    def describe(self) -> dict[str, Any]:
         """See `Subject.describe`."""
         options = self._engine.options
         return {

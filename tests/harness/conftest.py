@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy.typing import NDArray
 
 import harness.runner
 from harness.checks import ALL
@@ -153,16 +152,10 @@ class FaultySubject:
         """See `Subject.open`."""
         return FaultyInstance(self.real.open(settings, poison=poison), self.hooks)
 
-    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """See `Subject.bare`."""
-        return self.real.bare(feeds)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
 
-    @property
-    def own_kernels(self) -> bool:
-        """See `Subject.own_kernels`."""
-        return self.real.own_kernels
-
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """See `Subject.describe`."""
         return self.real.describe()
 

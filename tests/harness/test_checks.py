@@ -103,7 +103,9 @@ def test_efficiency(only: Only, records: Mapping[str, TurnRecord]) -> None:
 def test_efficiency_is_asked_only_of_those_who_declare(judge: Judge, records: Mapping[str, TurnRecord]) -> None:
     """A subject without a declared reuse model may reuse less."""
     record = warm(records["retained"], reused=11, prefilled=4, calls=None)
-    modest = replace(record, capabilities=replace(record.capabilities, reuse_model=False))
+    modest = replace(
+        record, capabilities=replace(record.capabilities, reuse=replace(record.capabilities.reuse, exact=False))
+    )
     assert red(judge(modest)) == set()
     assert ALL["efficiency"](modest).verdict is Verdict.NOT_RUN
 

@@ -219,7 +219,8 @@ def test_reused_too_little(faulty: Faulty) -> None:
 def test_a_subject_without_a_reuse_model_may_reuse_less(faulty: Faulty) -> None:
     """Less reuse is another schedule, and legal: every check looks at the schedule that the subject really ran."""
     modest = faulty(turn=forgetful, pool=lambda real: None)
-    modest.subject.capabilities = replace(modest.subject.capabilities, reuse_model=False)
+    declared = modest.subject.capabilities
+    modest.subject.capabilities = replace(declared, reuse=replace(declared.reuse, exact=False))
     result = run_scenario(modest, TWO)
     assert (checks_of(result), result.verdict) == (set(), Verdict.PASS)
 

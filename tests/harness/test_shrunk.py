@@ -117,17 +117,18 @@ def shown(arms: Arms, scenarios: list[Scenario]) -> ScenarioResult:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("source", ["plain", "generated", "hand-written"])
 def test_a_fault_shrinks_to_three_turns(arms: Arms, monkeypatch: Patch, fault: str, source: str) -> None:
-    """At most three turns, no odd settings, a handful of tokens, and the same fingerprint, found within half a minute."""
+    """At most three turns, no odd settings, a handful of tokens, and the same fingerprint, found within a few hundred tries."""
     FAULTS[fault](monkeypatch)
     file = {"saltless": "05-two-tenants-same-words", "shared_page": "01-tool-loop"}.get(fault, "08-one-token-at-a-time")
     played = {"plain": [PLAIN], "generated": drawn(40), "hand-written": [load(CONVERSATIONS / f"{file}.json")]}
     result = shown(arms, played[source])
-    shrunk = smallest(arms, result.scenario, result.findings[0], Watch(), seconds=30)
+    shrunk = smallest(arms, result.scenario, result.findings[0], Watch(), seconds=600)
     assert mark(shrunk.finding) == mark(result.findings[0])
     assert mark(run_scenario(arms, shrunk.scenario).findings[0]) == mark(result.findings[0])
     assert shrunk.scenario.turns <= 3
     assert sum(len(turn.append) for turn in turns_of(shrunk.scenario)) <= 8
     assert shrunk.complete
+    assert shrunk.tries <= 500
 
 
 def test_what_shows_only_once_is_not_deterministic(arms: Arms) -> None:
@@ -171,7 +172,7 @@ def test_a_fresh_process_that_sees_nothing_says_so(arms: Arms, monkeypatch: Patc
     finding = run_scenario(arms, PLAIN).findings[0]
     shrunk = smallest(arms, PLAIN, finding, Watch(), seconds=20)
     assert shrunk.confirmed is None
-    seen = confirm(shrunk, model=str(MODEL), leg="ort-cpu", numerics="invariant", threads=1)
+    seen = confirm(shrunk, found=Request(model=MODEL, backend="ort").found(), threads=1)
     assert (seen.confirmed, seen.why) == (False, "the fresh process shows no difference")
 
 
@@ -180,7 +181,7 @@ def test_a_fresh_process_that_fails_says_so(arms: Arms, monkeypatch: Patch, tmp_
     swapped(monkeypatch)
     finding = run_scenario(arms, PLAIN).findings[0]
     shrunk = smallest(arms, PLAIN, finding, Watch(), seconds=20)
-    seen = confirm(shrunk, model=str(tmp_path / "gone"), leg="ort-cpu", numerics="invariant", threads=1)
+    seen = confirm(shrunk, found=Request(model=tmp_path / "gone", backend="ort").found(), threads=1)
     assert not seen.confirmed
     assert "gone" in (seen.why or "")
 
@@ -208,7 +209,7 @@ def test_the_run_folder_holds_both(arms: Arms, monkeypatch: Patch, tmp_path: Pat
 
     def on_failure(arms: Arms, watch: Watch, played: Any) -> None:
         shrunk = smallest(arms, PLAIN, played.result.findings[0], watch, seconds=20)
-        folder.add(played, replace(shrunk, confirmed=False, why="not asked"), numerics="invariant")
+        folder.add(played, replace(shrunk, confirmed=False, why="not asked"))
 
     request = Request(model=MODEL, backend="ort", examples=0, cases=[("a", PLAIN)], on_failure=on_failure)
     verify(request, folder, arms)
