@@ -19,6 +19,12 @@ _COMMANDS = {
     "verify": ("harness.cli", False, "Check that a model's KV reuse is right."),
     "replay": ("harness.cli", False, "Play one case file again."),
     "shrink": ("harness.cli", False, "Make a case file as small as it gets."),
+    "conformance": ("harness.subject_cli", False, "Try the contract on an adapter for another engine."),
+    "adjudicate": (
+        "harness.subject_cli",
+        False,
+        "Float noise or dirty KV? Rule on two prompts, a case file or a server.",
+    ),
     "generate": ("engine.cli", False, "Generate from a prompt, or several turns on one session."),
     "chat": ("engine.cli", False, "Talk to a model; see what each turn reused."),
     "inspect": ("engine.cli", False, "What was resolved of a model, and which reuse it is admitted to."),

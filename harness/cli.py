@@ -108,17 +108,17 @@ def verify(
     from .verify import Request
 
     least = _level(require_level)
-    played = [(file.name, _case(file)) for file in cases or []]
+    played = [(file.name, case_of(file)) for file in cases or []]
     if url and (models or subject):
-        _usage("--url: judges what the server has loaded; give no model and no --subject beside it")
+        usage("--url: judges what the server has loaded; give no model and no --subject beside it")
     if subject and not models:
-        _usage(f"--subject {subject}: give the model that it shall load, as MODEL")
+        usage(f"--subject {subject}: give the model that it shall load, as MODEL")
     if option and not (url or subject):
-        _usage(f"--option {option[0]}: options belong to --subject or --url")
+        usage(f"--option {option[0]}: options belong to --subject or --url")
     judged = [(None, name) for name in backend.names] if not (url or subject) else [(subject or "openai_http", "")]
     requests = [
         Request(
-            model=model, backend=name, subject=other, options=_options(option), device=device, numerics=numerics,
+            model=model, backend=name, subject=other, options=options_of(option), device=device, numerics=numerics,
             examples=examples, seconds=seconds, seed=seed, threads=threads, cases=played, keep_going=keep_going,
         )
         for model in url or models or builtin_models()
@@ -139,7 +139,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Play one case file again. Exit status 1 if it still shows a difference, 0 if not."""
-    request = _again(file, _case(file), model, backend, numerics, threads)
+    request = _again(file, case_of(file), model, backend, numerics, threads)
     _judge([request], report / f"{time.strftime('%Y%m%d-%H%M%S')}-replay", as_json, Level.L0)
 
 
@@ -156,12 +156,12 @@ def shrink(
     seconds: Annotated[float, typer.Option("--time", help="Seconds to look for a smaller one.", min=1)] = 60,
 ) -> None:
     """Make a case as small as it gets while it shows the same difference. Exit status 1 if it still shows one, 0 if not."""
-    request = _again(file, _case(file), model, backend, numerics, threads)
+    request = _again(file, case_of(file), model, backend, numerics, threads)
     scenario = request.cases[0][1]
     try:
         arms = request.open()
     except SubjectError as error:
-        _usage(str(error))
+        usage(str(error))
     try:
         found = run_scenario(arms, scenario).findings
         if not found:
@@ -169,7 +169,7 @@ def shrink(
             raise typer.Exit(0)
         shrunk = _confirmed(smallest(arms, scenario, found[0], Watch(), seconds=seconds), request)
     except ScenarioError as error:
-        _usage(str(error))
+        usage(str(error))
     except NotShownError as error:
         typer.echo(f"{file}: {error}")
         raise typer.Exit(1) from error
@@ -189,7 +189,7 @@ def _judge(requests: Sequence[Any], report: Path, as_json: bool, least: Level, s
     try:
         run = RunFolder(report)
     except OSError as error:
-        _usage(f"--report {report.parent}: cannot be written ({error.strerror}); give another folder")
+        usage(f"--report {report.parent}: cannot be written ({error.strerror}); give another folder")
     folder = run.path
     legs: list[LegFinished] = []
     try:
@@ -199,7 +199,7 @@ def _judge(requests: Sequence[Any], report: Path, as_json: bool, least: Level, s
     except (SubjectError, ScenarioError) as error:
         run.close()
         other = " (other backends: --backend native or --backend ort)" if len({r.backend for r in requests}) > 1 else ""
-        _usage(f"{request.leg}: {error}{other}")
+        usage(f"{request.leg}: {error}{other}")
     except KeyboardInterrupt:
         run.close()
         typer.echo(f"interrupted; what was finished by then: {folder / 'report.md'}", err=True)
@@ -294,12 +294,12 @@ def _again(
     named = found.get("model")
     subject, options = found.get("subject"), found.get("options", {})
     if not (subject is None or isinstance(subject, str)) or not isinstance(options, dict):
-        _usage(f'{file}: "found" has subject {subject!r:.40} and options {options!r:.40}; give a text and an object')
+        usage(f'{file}: "found" has subject {subject!r:.40} and options {options!r:.40}; give a text and an object')
     chosen: Path | str | None = model
     if chosen is None and isinstance(named, str):
         chosen = named if "://" in named else Path(named)
     if chosen is None:
-        _usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
+        usage(f"{file}: does not say on which model it was found; give --model MODEL_DIR")
     leg, _, device = str(found.get("leg", "native-cpu")).partition("-")
     return Request(
         model=chosen, backend=backend or leg, device=device or "cpu", subject=None if backend else subject,
@@ -309,11 +309,12 @@ def _again(
     )  # fmt: skip
 
 
-def _options(given: list[str] | None) -> dict[str, str]:
+def options_of(given: list[str] | None) -> dict[str, str]:
+    """`NAME=VALUE` texts as options of a subject."""
     pairs = [text.partition("=") for text in given or []]
     for name, equals, value in pairs:
         if not (name and equals):
-            _usage(f"--option {name}{equals}{value}: give NAME=VALUE")
+            usage(f"--option {name}{equals}{value}: give NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 
@@ -331,11 +332,12 @@ def _both(*consumers: Callable[[Event], None]) -> Callable[[Event], None]:
     return emit
 
 
-def _case(file: Path) -> Scenario:
+def case_of(file: Path) -> Scenario:
+    """Read a case file, or end with a usage error."""
     try:
         return load(file)
     except ScenarioError as error:
-        _usage(str(error))
+        usage(str(error))
 
 
 def _found(file: Path) -> dict[str, Any]:
@@ -345,10 +347,11 @@ def _found(file: Path) -> dict[str, Any]:
 
 def _level(name: str) -> Level:
     if name not in Level.__members__:
-        _usage(f"--require-level {name}: give one of {', '.join(Level.__members__)}")
+        usage(f"--require-level {name}: give one of {', '.join(Level.__members__)}")
     return Level[name]
 
 
-def _usage(message: str) -> NoReturn:
+def usage(message: str) -> NoReturn:
+    """End with a usage error."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(2)

@@ -274,7 +274,7 @@ def is_sensitive(bench: Bench) -> None:
 
 def judged_healthy(bench: Bench) -> None:
     """Every check passes on a plain conversation: grow, identical, shorter, diverge, come back."""
-    if not _judgeable(bench.arms):
+    if not bench.arms.judgeable:
         raise NotApplicableError(
             "nothing to judge single turns with (no loop, no oracle): `verify` judges statistically"
         )
@@ -290,7 +290,7 @@ def planted(fault: str) -> Law:
         why = FAULTS[fault].needs(bench.arms)
         if why is not None:
             raise NotApplicableError(why)
-        if not _judgeable(bench.arms):
+        if not bench.arms.judgeable:
             raise NotApplicableError("nothing to judge single turns with: see `verify`'s power gate")
         wrong = replace(bench.arms, subject=Planted(bench.arms.subject, fault))
         for number in range(3):
@@ -348,10 +348,6 @@ LAWS: Mapping[str, Law] = {
     )
 } | {f"finds_{fault}": planted(fault) for fault in FAULTS}
 """Every law by name, in the order in which a failure is most useful to an adapter's author."""
-
-
-def _judgeable(arms: Arms) -> bool:
-    return arms.matched is not None or arms.oracle is not None or arms.subject.capabilities.invariant
 
 
 def _turns() -> tuple[Turn, Turn]:

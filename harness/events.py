@@ -34,7 +34,10 @@ class ScenarioPlayed:
 
 @dataclass(frozen=True, kw_only=True)
 class LegFinished:
-    """All that was found out about one leg. `why`: why it did not run, or why the verdict is not what its checks say."""
+    """All that was found out about one leg. `why`: why it did not run, or why the verdict is not what its checks say.
+
+    `notes`: what a reader should know beside (power, evidence, refusals), one sentence each.
+    """
 
     leg: str
     model: str
@@ -50,6 +53,7 @@ class LegFinished:
     checks: Mapping[str, CheckResult]
     findings: tuple[tuple[str, Finding], ...]
     why: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def reused_share(self) -> float | None:

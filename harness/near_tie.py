@@ -18,14 +18,15 @@ def explained_by_schedule(record: TurnRecord, other: Sequence[int], at: int) -> 
     if record.recompute is None or at >= min(len(record.warm.tokens), len(other)):
         return False
     context = [*record.prompt, *record.warm.tokens[:at]]
-    rows = np.stack([record.recompute(context, schedule)[-1] for schedule in _schedules(record, len(context))])
+    rows = np.stack([record.recompute(context, schedule)[-1] for schedule in legal_schedules(record, len(context))])
     error = float(np.max(rows.max(axis=0) - rows.min(axis=0)))
     row = rows[0]
     gaps = [float(row.max() - row[token]) for token in (record.warm.tokens[at], other[at])]
     return max(gaps) <= 2 * error
 
 
-def _schedules(record: TurnRecord, length: int) -> list[list[int]]:
+def legal_schedules(record: TurnRecord, length: int) -> list[list[int]]:
+    """Rows per call in which an engine could really have fed so many positions: all at once, in chunks, in two, one by one."""
     chunk = record.settings.chunk_size
     half = max(length // 2, 1)
     return [

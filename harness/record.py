@@ -68,6 +68,11 @@ class TurnRecord:
     recompute: Callable[[Sequence[int], Sequence[int] | None], NDArray[np.float32]] | None = None
 
     @property
+    def foreign(self) -> bool:
+        """Whether it is somebody else's engine, which is not set up by `Settings` and has no pages to show."""
+        return self.capabilities.reuse.scope != "glossary"
+
+    @property
     def context(self) -> Tokens:
         """Prompt and the warm engine's reply."""
         return (*self.prompt, *self.warm.tokens)

@@ -23,7 +23,7 @@ from .verdict import CheckResult, Finding, Verdict, merge
 AFTER_FAILURE = ("kv_pages", "conservation")
 """What can be judged of a turn that failed: pages. That nothing else was left behind, the turns after it show."""
 
-ENDS = frozenset({"crash", "refusal", "rewind", "masked"})
+ENDS = frozenset({"crash", "refusal", "rewind", "masked", "vocabulary"})
 """After these the subject and its arms no longer hold the same conversation, so nothing further can be judged."""
 
 Encode = Callable[[str], Sequence[int]]
@@ -42,6 +42,11 @@ class Arms:
     stateful: bool
     max_context: int
     vocab_size: int
+
+    @property
+    def judgeable(self) -> bool:
+        """Whether a single turn can be judged, without statistics: something replays it, recomputes it, or cold is exact."""
+        return self.matched is not None or self.oracle is not None or self.subject.capabilities.invariant
 
     def twin(self, settings: Settings) -> Twin:
         """The bookkeeping that the subject's reuse model asks for, holding nothing."""
@@ -90,9 +95,11 @@ class ScenarioResult:
         return merge(result.verdict for result in self.checks.values())
 
 
-def run_scenario(arms: Arms, scenario: Scenario, watch: Watch | None = None) -> ScenarioResult:
-    """Play `scenario` on every arm. Does not raise for anything the subject does."""
-    return _Play(arms, scenario, watch or Watch()).run()
+def run_scenario(
+    arms: Arms, scenario: Scenario, watch: Watch | None = None, each: Callable[[TurnRecord], None] | None = None
+) -> ScenarioResult:
+    """Play `scenario` on every arm. Does not raise for anything the subject does. `each` is given every turn's record."""
+    return _Play(arms, scenario, watch or Watch(), each).run()
 
 
 class CrashError(Exception):
@@ -127,7 +134,8 @@ class Guarded:
 class _Play:
     """One scenario in progress."""
 
-    def __init__(self, arms: Arms, scenario: Scenario, watch: Watch) -> None:
+    def __init__(self, arms: Arms, scenario: Scenario, watch: Watch, each: Callable[[TurnRecord], None] | None) -> None:
+        self.each = each
         self.arms = arms
         self.watch = watch
         self.result = ScenarioResult(scenario=scenario)
@@ -227,6 +235,10 @@ class _Play:
             self._find("refusal", "twin", op.name, "an illegal prompt was answered", f"{len(prompt)} tokens",
                        f"1 to {self.arms.max_context}")  # fmt: skip
             return
+        if strange := [token for token in seen[0].tokens if not 0 <= token < self.arms.vocab_size]:
+            self._find("vocabulary", "law", op.name, "the reply has a token that the model does not have", str(strange[0]),
+                       f"0 to {self.arms.vocab_size - 1}")  # fmt: skip
+            return
         if op.cancel_after == 0:
             self.history[op.name] = (prompt, prompt)  # it never started: nothing may have changed, as later turns show
             return
@@ -303,6 +315,8 @@ class _Play:
 
     def _judge(self, record: TurnRecord) -> None:
         result = self.result
+        if self.each is not None:
+            self.each(record)
         result.turns += 1
         result.warm_prompt_tokens += len(record.prompt) if record.warm.reused else 0
         result.reused_tokens += record.warm.reused or 0

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .scenario import Scenario, ScenarioError, Settings, Turn
+from .subject import RefusedError
+
+REAL_VOCABULARY = 4096
+"""From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
 
 _OPENINGS = (
     (
@@ -52,11 +56,21 @@ def corpus(encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
     return tuple(encode("\n\n".join(text for texts in _OPENINGS for text in texts)))
 
 
-def chats(encode: Callable[[str], Sequence[int]]) -> Iterator[tuple[str, Scenario]]:
+def material(encode: Callable[[str], Sequence[int]], vocab_size: int) -> tuple[int, ...] | None:
+    """Ids of real text for a model that was trained on text; None where random ids will do, or nothing better can be had."""
+    if vocab_size < REAL_VOCABULARY:
+        return None
+    try:
+        return corpus(encode)
+    except (RefusedError, ScenarioError):
+        return None
+
+
+def chats(encode: Callable[[str], Sequence[int]], *, sessions: bool = True) -> Iterator[tuple[str, Scenario]]:
     """Two chats of three turns each, in the model's own turn markers where its vocabulary has the usual ones.
 
     Later turns extend the context, so that more than four fifths of their prompt can be reused. The second chat then
-    returns to its first turn on another session (the paged path), and regenerates.
+    returns to its first turn on another session (the paged path), and regenerates, where there are several `sessions`.
     """
     marked = len(encode("<|im_start|>")) == 1
     settings = Settings(page_size=16, pages=64, chunk_size=32, min_capacity=64)
@@ -66,7 +80,7 @@ def chats(encode: Callable[[str], Sequence[int]]) -> Iterator[tuple[str, Scenari
             Turn(name=f"t{i}", base=f"t{i - 1}", append=_said(text, marked), max_new_tokens=8)
             for i, text in enumerate(more, start=1)
         ]
-        if number:
+        if number and sessions:
             ops.append(Turn(name="again", session="other", base="t1", part="prompt", max_new_tokens=8))
         yield f"chat {number + 1}", Scenario(ops=tuple(ops), settings=settings, title=opening[:40])
 

@@ -14,12 +14,13 @@ from .events import Event, LegFinished, LegStarted, ScenarioPlayed
 from .matched import BareLoop, RawModel
 from .runner import Arms, ScenarioResult, Watch, merge_checks, run_scenario
 from .scenario import Scenario
+from .statistical import StatisticalRun
 from .strategies.generate import for_each
 from .strategies.profile import Profile
 from .subject import Subject
 from .subjects.engine_subject import EngineSubject
 from .subjects.load import open_subject
-from .texts import chats, corpus
+from .texts import REAL_VOCABULARY, chats, material
 from .verdict import CheckResult, Finding, Level, Verdict, merge
 
 NEEDS = {
@@ -33,10 +34,6 @@ NEEDS = {
     "conservation": Level.L3,
 }
 """The level that a check's evidence belongs to: without it a run is at most at the level below."""
-
-REAL_VOCABULARY = 4096
-"""From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
-
 
 OnFailure = Callable[[Arms, Watch, ScenarioPlayed], None]
 
@@ -116,7 +113,8 @@ def verify(request: Request, emit: Callable[[Event], None], arms: Arms | None = 
     own = arms is None
     arms = arms or request.open()
     try:
-        return _Run(request, arms, emit).run()
+        run = _Run(request, arms, emit) if arms.judgeable else StatisticalRun(request, arms, emit)
+        return run.run()
     finally:
         if own:
             arms.subject.close()
@@ -155,7 +153,7 @@ class _Run:
                 operations=self.arms.subject.capabilities.operations,
                 boundaries=self.arms.subject.capabilities.boundaries,
                 plain=self.arms.subject.capabilities.reuse.scope != "glossary",
-                corpus=corpus(self.arms.encode) if self._real else None,
+                corpus=material(self.arms.encode, self.arms.vocab_size),
             )
             seed = self.request.seed
             for_each(profile, count=self._drawn(), seed_value=seed, play=lambda s: self._play("generated", s))
@@ -168,8 +166,8 @@ class _Run:
         return self.request.examples
 
     def _built_in(self) -> Iterator[tuple[str, Scenario]]:
-        if self._real:
-            yield from chats(self.arms.encode)
+        if self._real and material(self.arms.encode, self.arms.vocab_size) is not None:
+            yield from chats(self.arms.encode, sessions="sessions" in self.arms.subject.capabilities.operations)
 
     def _play(self, origin: str, scenario: Scenario) -> bool:
         """Judge one scenario; False when the run should end here."""

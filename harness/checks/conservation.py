@@ -15,6 +15,8 @@ def conservation(record: TurnRecord) -> CheckResult:
     Cannot see: which bytes a page holds (kv_pages).
     """
     pool = record.warm.pool
+    if pool is None and record.foreign:
+        return CheckResult(not_applicable="the subject declares no page pool")
     if pool is None:
         return CheckResult(not_observable="the subject does not show its page accounting")
     result = CheckResult(compared=1)

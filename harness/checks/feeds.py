@@ -17,6 +17,8 @@ def feeds(record: TurnRecord) -> CheckResult:
     The schedule follows from the reused count: the rest of the prompt in chunks, then one row a token.
     Cannot see: what the backend does with the feeds.
     """
+    if record.warm.calls is None and record.foreign:
+        return CheckResult(not_applicable="the subject shows rows, not whole model calls; its schedule is matched")
     if record.warm.calls is None or record.warm.reused is None or record.matched is None:
         return CheckResult(not_observable="the subject does not show what it feeds, or how much it reused")
     result = CheckResult()

@@ -20,6 +20,8 @@ def kv_pages(record: TurnRecord) -> CheckResult:
     pool = record.warm.pool
     if not record.stateful:
         return CheckResult(not_applicable="the model carries no state")
+    if pool is None and record.foreign:
+        return CheckResult(not_applicable="the subject declares no page pool")
     if pool is None:
         return CheckResult(not_observable="the subject does not show its pages")
     if not record.settings.pages:

@@ -25,7 +25,7 @@ def render(legs: Sequence[LegFinished], case_files: Sequence[str]) -> str:
         *(_row(leg) for leg in legs),
         "",
     ]
-    lines += [f"- {leg.leg} on {leg.model}: {leg.why}" for leg in legs if leg.why]
+    lines += [f"- {leg.leg} on {leg.model}: {said}" for leg in legs for said in (leg.why, *leg.notes) if said]
     return "\n".join([*lines, *_checks(legs), *_difference(legs, case_files)]) + "\n"
 
 

@@ -50,6 +50,7 @@ def _leg(leg: LegFinished) -> dict[str, Any]:
         "verdict": leg.verdict.shown,
         "level": leg.level.name,
         "why": leg.why,
+        "notes": list(leg.notes),
         "scenarios": leg.scenarios,
         "turns": leg.turns,
         "reused_turns": leg.reused_turns,

@@ -1,0 +1,100 @@
+"""An engine of one's own as a subject, whole: keep the past of each session, cut it to what the prompt shares, feed the rest.
+
+    warmcold conformance fixtures/models/snap-gqa-growing --subject docs/my_engine.py:MyEngine
+    warmcold verify      fixtures/models/snap-gqa-growing --subject docs/my_engine.py:MyEngine
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from harness.observation import Observation
+from harness.subject import Capabilities, PlainInstance, RefusedError, ReuseModel
+from harness.verdict import Level
+
+
+class MyEngine:
+    """What is loaded once: the weights, and what the engine lets be seen of it."""
+
+    name, stateful, max_context, vocab_size = "my_engine", True, 64, 61
+    capabilities = Capabilities(level=Level.L4, operations=frozenset({"sessions", "new"}), reuse=ReuseModel(exact=True))
+
+    def __init__(self, model, *, threads=2):
+        self.model = self.onnx = Path(model)  # raw ONNX Runtime can play this file: matched arm and oracle for nothing
+        self.session = ort.InferenceSession(self.model / "model.onnx", providers=["CPUExecutionProvider"])
+        self.ports = {port.name: port.shape for port in self.session.get_inputs()}
+        self.outputs = [port.name for port in self.session.get_outputs()]
+
+    def open(self, settings, *, poison):
+        return Conversation(self)
+
+    def loop(self):
+        return None
+
+    def recompute(self):
+        return None
+
+    def encode(self, text):
+        raise RefusedError("this model has no tokenizer; give token ids")
+
+    def describe(self):
+        return {"onnxruntime": ort.__version__}
+
+    def close(self):
+        pass
+
+
+class Conversation(PlainInstance):
+    """A fresh instance: of each session the tokens it holds (prompt and reply), and the arrays of those that were fed."""
+
+    def __init__(self, engine):
+        self.engine, self.held = engine, {}
+
+    def new_session(self, session):
+        self.held.pop(session, None)
+
+    def turn(self, op, prompt):
+        context, past = self.held.get(op.session, ((), {}))
+        shared = next((i for i, (a, b) in enumerate(zip(context, prompt)) if a != b), min(len(context), len(prompt)))
+        fed = next(iter(past.values())).shape[2] if past else 0
+        n = min(shared, fed, len(prompt) - 1)
+        seen, past = self.play(op, prompt, n, {name: rows[:, :, :n] for name, rows in past.items()})
+        self.held[op.session] = ((*prompt, *seen.tokens), past)
+        return seen
+
+    def cold(self, op, prompt):
+        return self.play(op, prompt, 0, {})[0]
+
+    def play(self, op, prompt, n, past):
+        if not 0 < len(prompt) <= self.engine.max_context:
+            raise RefusedError(f"a prompt of {len(prompt)} tokens; give 1 to {self.engine.max_context}")
+        seeded, tokens, rows, logits, feed = kv(past), [], [], [], list(prompt[n:])
+        while True:
+            out, past = self.step(feed, n + sum(rows), past)
+            rows.append(len(feed))
+            logits.append(out[0, -1])
+            if len(tokens) == op.max_new_tokens or len(prompt) + len(tokens) > self.engine.max_context:
+                break
+            tokens.append(int(np.argmax(logits[-1])))
+            if len(tokens) == op.max_new_tokens or len(prompt) + len(tokens) > self.engine.max_context:
+                break  # the last token is not fed
+            feed = tokens[-1:]
+        seen = Observation(tokens=tuple(tokens), stop="length", reused=n, prefilled=len(prompt) - n, rows=tuple(rows),
+                           logits=tuple(logits), seeded=seeded, end=kv(past))  # fmt: skip
+        return seen, past
+
+    def step(self, feed, start, past):
+        """One model call: logits, and the past grown by what was fed."""
+        total, ports = start + len(feed), self.engine.ports
+        feeds = {"input_ids": [feed], "attention_mask": [[1] * total], "position_ids": [list(range(start, total))]}
+        feeds = {name: np.array(values, np.int64) for name, values in feeds.items() if name in ports}
+        empty = {name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in ports.items() if "past" in name}
+        out = dict(zip(self.engine.outputs, self.engine.session.run(None, feeds | (past or empty))))
+        return out["logits"], {name: out[name.replace("past_key_values", "present")] for name in empty}
+
+
+def kv(past):
+    """Per layer (keys, values), each [heads, positions, head_dim]."""
+    pairs = zip(*(([rows[0].copy() for name, rows in past.items() if name.endswith(part)]) for part in ("key", "value")))
+    return tuple(pairs)

@@ -1,0 +1,358 @@
+"""Judge an engine that shows neither its schedule nor a lower call: warm against cold, statistically. See `bounded.py`.
+
+A conversation is played warm to its end, then each of its turns cold, with its controls. So the cold requests disturb nothing,
+even on a server that cannot keep tenants apart. A suspicious turn is played again on fresh texts until the evidence is in.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from .bounded import CONTROLS, EVIDENCE, SITES, Evidence, Judged, Power, Reply, judge
+from .observation import Observation, Tokens
+from .scenario import Scenario, Settings, Turn, resolve
+from .shapes import NONCE, Texts, shapes
+from .subject import Instance, RefusedError, Subject
+from .verdict import Finding, Verdict
+
+PLAIN_PAGE = 16
+"""Positions to a page where hits are not multiples of anything."""
+
+PLANTS = 6
+"""Wrong pages tried in each turn: ten turns give the sites that `bounded.SITES` asks for."""
+
+AGAIN = 3
+"""So often a wrong count, or a reply that depends on other traffic, must show on fresh texts: chance may explain one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A turn as it was played warm. `most`: the longest prefix that some earlier request of its tenant had in common."""
+
+    op: Turn
+    prompt: Tokens
+    warm: Observation
+    most: int
+
+    @property
+    def hit(self) -> bool:
+        """Whether it reused anything; where that is not counted, whether it could have."""
+        return bool(self.most if self.warm.reused is None else self.warm.reused)
+
+    @property
+    def overstated(self) -> bool:
+        """More is said to have been reused than anybody has sent before."""
+        return (self.warm.reused or 0) > self.most
+
+
+@dataclass(kw_only=True)
+class CampaignResult:
+    """What came of it. `placed`: turns that gave the same bits alone as among other traffic. `evidence`: the greatest product
+    of e-values of any shape that was played again."""
+
+    verdict: Verdict = Verdict.NOT_RUN
+    why: str | None = None
+    findings: list[tuple[Scenario, Finding]] = field(default_factory=list)
+    power: Power = field(default_factory=Power)
+    conversations: int = 0
+    turns: int = 0
+    hits: int = 0
+    judged: int = 0
+    placed: int = 0
+    replays: int = 0
+    evidence: float = 1.0
+    suspects: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """One subject judged for about `seconds`. `corpus`: ids of text that its model was trained on, or any."""
+
+    def __init__(self, subject: Subject, corpus: Sequence[int], *, seconds: float, seed: int = 0) -> None:
+        self.subject = subject
+        self.result = CampaignResult()
+        self._texts = Texts(corpus=corpus, source=random.Random(seed))
+        self._end = time.monotonic() + seconds
+        self._salts = "salt" in subject.capabilities.operations
+        self._sent: list[Tokens] = []
+        self._exact: bool | None = None
+        unit = subject.capabilities.reuse.granularity
+        self.unit = unit if unit > 1 else PLAIN_PAGE
+
+    def run(
+        self,
+        cases: Sequence[Scenario] = (),
+        emit: Callable[[Scenario, Sequence[Played]], None] = lambda *_: None,
+        *,
+        drawn: bool = True,
+    ) -> CampaignResult:
+        """Play `cases` and then, if `drawn`, one conversation of each shape, again until the time or the sites are full.
+
+        `emit` is told of each conversation when its turns have been judged.
+        """
+        result = self.result
+        for scenario in self._planned(cases, drawn):
+            played, instance = self.play(scenario)
+            for turn in played:
+                self._turn(scenario, turn, instance)
+            self._place(scenario, played)
+            emit(scenario, played)
+            if result.findings:
+                break
+        self._conclude()
+        return result
+
+    def _planned(self, cases: Sequence[Scenario], drawn: bool) -> Iterator[Scenario]:
+        """The cases and every shape once, whatever the sites; then until they are full. Never beyond the time."""
+        if not drawn:
+            yield from cases
+            return
+        operations = frozenset(str(name) for name in self.subject.capabilities.operations)
+        first = True
+        while self._time_left() and (first or self.result.power.sites < SITES):
+            before = self.result.judged
+            every = shapes(self._texts, unit=self.unit, operations=operations)
+            for scenario in (*(cases if first else ()), *every):
+                if not self._time_left():
+                    return
+                yield scenario
+            if self.result.judged == before:
+                return
+            first = False
+
+    def play(self, scenario: Scenario) -> tuple[list[Played], Instance]:
+        """The whole conversation warm. A refused turn is left out, and what refers to it starts from nothing."""
+        instance = self.subject.open(Settings(), poison=None)
+        history: dict[str, tuple[Tokens, Tokens]] = {}
+        sent: dict[str | None, list[Tokens]] = {}
+        played: list[Played] = []
+        for op in scenario.ops:
+            if not isinstance(op, Turn):
+                continue
+            prompt = resolve(op, history, self.subject.encode)
+            try:
+                warm = instance.turn(op, prompt)
+            except RefusedError as error:
+                self.result.notes.append(f"{scenario.title}, {op.name}: refused, {error}")
+                continue
+            before = sent.setdefault(op.salt, []) if self._salts else self._sent
+            most = min(max((_common(prompt, earlier) for earlier in before), default=0), len(prompt) - 1)
+            played.append(Played(op=op, prompt=prompt, warm=warm, most=most if self._salts else max(most, NONCE)))
+            context = (*prompt, *warm.tokens)
+            before.append(context)
+            history[op.name] = (prompt, context)
+        self.result.conversations += 1
+        self.result.turns += len(played)
+        self.result.hits += sum(turn.hit for turn in played)
+        return played, instance
+
+    def _turn(self, scenario: Scenario, turn: Played, instance: Instance) -> None:
+        if self.result.findings or not self._time_left():
+            return
+        if turn.overstated:
+            self._recount(scenario, turn)
+        if self.result.findings or not (turn.hit and turn.warm.tokens) or turn.op.cancel_after is not None:
+            return
+        judged = self.judge(scenario, turn, instance, power=True)
+        if judged is not None and judged.suspicious and not self.result.findings:
+            self.confirm(scenario, turn, judged)
+
+    def judge(self, scenario: Scenario, turn: Played, instance: Instance, *, power: bool = False) -> Judged | None:
+        """The turn against the cold reply and its controls; None where no cold reply is to be had, or no room for one."""
+        count = len(turn.warm.tokens)
+        try:
+            long = self._cold(instance, turn, turn.prompt, count + CONTROLS - 1)
+            if long.reused:
+                self._found(scenario, _warm_cold(turn, long))
+                return None
+            cold = _reply(long)
+            if len(cold.tokens) < count + CONTROLS - 1:
+                return None
+            controls = []
+            for at in range(CONTROLS):
+                seen = self._cold(instance, turn, (*turn.prompt, *cold.tokens[:at]), count)
+                controls.append((_reply(seen), cold.part(at, count)))
+            judged = judge(_reply(turn.warm), cold.part(0, count), controls)
+            self.result.judged += 1
+            if power:
+                self._plant(turn, instance, cold.part(0, count), controls)
+            return judged
+        except RefusedError as error:
+            self.result.notes.append(f"{scenario.title}, {turn.op.name}: not judged, {error}")
+            return None
+
+    def confirm(self, scenario: Scenario, turn: Played, first: Judged) -> None:
+        """Play the shape on fresh texts until the product of e-values is evidence, or under 1, or the time is up."""
+        evidence = Evidence()
+        last = first
+        while not evidence.enough and not evidence.gone and self._time_left():
+            played, instance = self.play(self._texts.fresh(scenario))
+            again = next((each for each in played if each.op.name == turn.op.name and each.hit), None)
+            judged = self.judge(scenario, again, instance) if again is not None else None
+            if judged is None:
+                break
+            evidence.add(judged.e)
+            last = judged if judged.suspicious else last
+        self.result.replays += evidence.plays
+        self.result.evidence = max(self.result.evidence, evidence.product)
+        said = f"e-value {evidence.product:.4g} of {EVIDENCE:.0e} after {evidence.plays} plays on fresh texts"
+        if evidence.enough:
+            self._found(scenario, _differs(turn, first, last, f"{said}; {self.split(turn)}"))
+        else:
+            self.result.suspects.append(f"{scenario.title}, turn {turn.op.name}: {first}; {said}")
+
+    def split(self, turn: Played) -> str:
+        """Whether a new tenant that gets the prompt in two parts is as wrong: then it is any hit, else what came before."""
+        cut = min(turn.warm.reused or turn.most, len(turn.prompt) - 1)
+        try:
+            instance = self.subject.open(Settings(), poison=None)
+            plain = replace(turn.op, max_new_tokens=len(turn.warm.tokens))
+            instance.turn(replace(plain, max_new_tokens=1), turn.prompt[:cut])
+            seen = instance.turn(plain, turn.prompt)
+        except RefusedError as error:
+            return f"sending it in two parts was refused ({error})"
+        same = seen.tokens == turn.warm.tokens and seen.logprobs == turn.warm.logprobs
+        what = "gives the same wrong reply" if same else "gives another reply"
+        return f"the prompt in two parts, cut at {cut}, {what} (cached {seen.reused})"
+
+    def _place(self, scenario: Scenario, played: Sequence[Played]) -> None:
+        """The last turn, alone with those that it goes back to, gives the same bits and the same count; no statistics."""
+        if self.result.findings or not self._salts or not played or not self._time_left():
+            return
+        name = played[-1].op.name
+        if not self._repeats(played[-1]):
+            return
+        for again in range(1 + AGAIN):
+            if again:
+                scenario = self._texts.fresh(scenario)
+                played, _instance = self.play(scenario)
+            alone, _instance = self.play(_alone(scenario, name))
+            same = _same(played, alone)
+            if same is None:
+                return
+            if same:
+                self.result.placed += 1
+                if again:
+                    self.result.notes.append(f"{scenario.title}, {name}: other bits than alone, but not every time")
+                return
+        message = f"other bits alone than among other traffic, {1 + AGAIN} plays of {1 + AGAIN}; it repeats itself else"
+        left, right = (str(turns[-1].warm.tokens) for turns in (played, alone))
+        self._found(
+            scenario, Finding(check="placement", arm="alone", turn=name, message=message, left=left, right=right)
+        )
+
+    def _repeats(self, turn: Played) -> bool:
+        """Whether one cold request gives the same bits three times, with unrelated ones in between. Asked once."""
+        if self._exact is None:
+            instance = self.subject.open(Settings(), poison=None)
+            seen = []
+            for extra in range(3):
+                seen.append(self._cold(instance, turn, turn.prompt, max(turn.op.max_new_tokens, 1)))
+                self._cold(instance, turn, self._texts.span(self.unit + extra, opening=True), 1)
+            self._exact = all(each.tokens == seen[0].tokens and each.logprobs == seen[0].logprobs for each in seen)
+        return self._exact
+
+    def _recount(self, scenario: Scenario, turn: Played) -> None:
+        """A count that cannot be right must show again on fresh texts."""
+        for _ in range(AGAIN):
+            played, _instance = self.play(self._texts.fresh(scenario))
+            if not any(each.op.name == turn.op.name and each.overstated for each in played):
+                self.result.suspects.append(f"{scenario.title}, turn {turn.op.name}: {turn.warm.reused} cached, once")
+                return
+        self._found(
+            scenario,
+            Finding(check="reuse", arm="twin", turn=turn.op.name, message="more was reused than any earlier request shares",
+                    left=f"{turn.warm.reused} cached", right=f"{turn.most} at most"),
+        )  # fmt: skip
+
+    def _plant(self, turn: Played, instance: Instance, cold: Reply, controls: Sequence[tuple[Reply, Reply]]) -> None:
+        """Cold replies to the prompt with one reused page of other tokens: what a wrong page would look like."""
+        reused = turn.warm.reused or turn.most
+        for number in range(PLANTS if self.result.power.sites < SITES else 0):
+            wrong = self._wrong_page(turn.prompt, reused, number)
+            if wrong != turn.prompt and self._time_left():
+                seen = judge(_reply(self._cold(instance, turn, wrong, len(cold.tokens))), cold, controls)
+                self.result.power = self.result.power.plus(seen.suspicious)
+
+    def _wrong_page(self, prompt: Tokens, reused: int, number: int) -> Tokens:
+        """The last reused page, then any of them; by turns another text, and the same tokens one place on."""
+        size = min(self.unit, reused)
+        pages = max(reused // size, 1)
+        page = pages - 1 if number < PLANTS // 2 else self._texts.source.randrange(pages)
+        start, stop = page * size, (page + 1) * size
+        other = self._texts.span(size) if number % 2 == 0 else (*prompt[start + 1 : stop], prompt[start])
+        return (*prompt[:start], *other, *prompt[stop:])
+
+    def _cold(self, instance: Instance, turn: Played, prompt: Tokens, count: int) -> Observation:
+        op = replace(turn.op, max_new_tokens=count, cancel_after=None)
+        seen = instance.cold(op, prompt)
+        self._sent.append((*prompt, *seen.tokens))
+        return seen
+
+    def _found(self, scenario: Scenario, finding: Finding) -> None:
+        self.result.findings.append((scenario, finding))
+
+    def _time_left(self) -> bool:
+        return time.monotonic() < self._end
+
+    def _conclude(self) -> None:
+        result = self.result
+        if result.findings:
+            result.verdict = Verdict.FAIL
+        elif result.suspects:
+            result.verdict, result.why = Verdict.UNKNOWN, f"suspect: {result.suspects[0]}"
+        elif not result.judged:
+            why = "no turn that reused anything was compared"
+            result.verdict, result.why = Verdict.UNKNOWN, "; ".join([why, *result.notes[:1]])
+        elif not result.power.enough:
+            result.verdict, result.why = Verdict.UNKNOWN, f"underpowered: {result.power}"
+        else:
+            result.verdict = Verdict.PASS
+
+
+def _alone(scenario: Scenario, name: str) -> Scenario:
+    """The named turn and those that its prompt is made from."""
+    turns = {op.name: op for op in scenario.ops if isinstance(op, Turn)}
+    kept: set[str] = set()
+    at: str | None = name
+    while at is not None and at not in kept and at in turns:
+        kept.add(at)
+        at = turns[at].base
+    return replace(scenario, ops=tuple(turn for turn in turns.values() if turn.name in kept))
+
+
+def _same(among: Sequence[Played], alone: Sequence[Played]) -> bool | None:
+    """Whether the same turns gave the same bits. None where they need not: something else served as a prefix, or was cut off."""
+    by_name = {turn.op.name: turn for turn in among}
+    pairs = [(by_name[turn.op.name], turn) for turn in alone if turn.op.name in by_name]
+    if len(pairs) in (0, len(among)) or any(a.op.cancel_after is not None or a.most != b.most for a, b in pairs):
+        return None
+    return all(
+        (a.prompt, a.warm.tokens, a.warm.logprobs, a.warm.reused)
+        == (b.prompt, b.warm.tokens, b.warm.logprobs, b.warm.reused)
+        for a, b in pairs
+    )
+
+
+def _reply(seen: Observation) -> Reply:
+    return Reply(tokens=seen.tokens, logprobs=seen.logprobs)
+
+
+def _common(left: Tokens, right: Tokens) -> int:
+    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+
+
+def _warm_cold(turn: Played, cold: Observation) -> Finding:
+    return Finding(check="cold", arm="cold", component="control", turn=turn.op.name, place="reused count of the cold arm",
+                   message="the cold arm is not cold: tokens of another tenant, or of a request that asked for no reuse",
+                   left="0 expected", right=str(cold.reused))  # fmt: skip
+
+
+def _differs(turn: Played, first: Judged, last: Judged, said: str) -> Finding:
+    return Finding(check="cold", arm="cold", component="logprobs" if first.difference.sup is not None else "tokens",
+                   turn=turn.op.name, step=first.difference.step, place=f"reused {turn.warm.reused} of {len(turn.prompt)}",
+                   message=f"warm and cold differ by more than legal schedules do; {said}",
+                   left=str(first), right=f"on fresh texts: {last}")  # fmt: skip
