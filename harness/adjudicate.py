@@ -22,7 +22,7 @@ from .compare import Difference, elided, first_difference, first_token_differenc
 from .near_tie import legal_schedules
 from .observation import Kv, Observation
 from .record import PARTS, TurnRecord
-from .runner import Arms, Watch, run_scenario
+from .runner import ENDS, Arms, Watch, run_scenario
 from .scenario import Scenario
 from .subject import Loop
 
@@ -67,16 +67,19 @@ def adjudicate(arms: Arms, scenario: Scenario) -> Case:
     """Play `scenario` and rule on its last turn, or on the first before it that is not clean."""
     records: list[TurnRecord] = []
     result = run_scenario(arms, scenario, Watch(poison=False, to_the_end=True), records.append)
-    if not records:
-        said = f": {result.findings[0]}" if result.findings else ""
-        return Case(
-            ruling=Ruling.unclear, turn="", because=f"no turn was answered{said}", missing="a conversation that runs"
-        )
-    for record in records:
-        case = rule(arms, record)
-        if case.ruling in (Ruling.dirty, Ruling.unsound) or record is records[-1]:
+    cases = [rule(arms, record) for record in records]
+    for case in cases:
+        if case.ruling in (Ruling.dirty, Ruling.unsound):
             return case
-    raise AssertionError("unreachable")
+    for finding in result.findings:
+        if finding.check in ENDS:
+            return Case(ruling=Ruling.unclear, turn=finding.turn, because=f"{finding.message}: {finding.left}",
+                        missing="a conversation that the subject answers to its end")  # fmt: skip
+    if not cases:
+        return Case(
+            ruling=Ruling.unclear, turn="", because="no turn was judged", missing="a turn that is not cancelled"
+        )
+    return cases[-1]
 
 
 def rule(arms: Arms, record: TurnRecord) -> Case:

@@ -41,7 +41,7 @@ def test_a_file_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_option_is_named_with_those_there_are() -> None:
     """Before anything is loaded."""
-    with pytest.raises(SubjectError, match="--option cache: .* takes none"):
+    with pytest.raises(SubjectError, match=r"--option cache: .* takes none"):
         open_subject(EXAMPLE, MODEL, options={"cache": "static"})
 
 
