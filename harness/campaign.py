@@ -189,7 +189,7 @@ class Campaign:
         evidence = Evidence()
         last = first
         while not evidence.enough and not evidence.gone and self._time_left():
-            played, instance = self.play(self._texts.fresh(scenario))
+            played, instance = self.play(self._texts.fresh(_until(scenario, turn.op.name)))
             again = next((each for each in played if each.op.name == turn.op.name and each.hit), None)
             judged = self.judge(scenario, again, instance) if again is not None else None
             if judged is None:
@@ -258,7 +258,7 @@ class Campaign:
     def _recount(self, scenario: Scenario, turn: Played) -> None:
         """A count that cannot be right must show again on fresh texts."""
         for _ in range(AGAIN):
-            played, _instance = self.play(self._texts.fresh(scenario))
+            played, _instance = self.play(self._texts.fresh(_until(scenario, turn.op.name)))
             if not any(each.op.name == turn.op.name and each.overstated for each in played):
                 self.result.suspects.append(f"{scenario.title}, turn {turn.op.name}: {turn.warm.reused} cached, once")
                 return
@@ -311,6 +311,12 @@ class Campaign:
             result.verdict, result.why = Verdict.UNKNOWN, f"underpowered: {result.power}"
         else:
             result.verdict = Verdict.PASS
+
+
+def _until(scenario: Scenario, name: str) -> Scenario:
+    """Nothing after the named turn."""
+    names = [op.name if isinstance(op, Turn) else None for op in scenario.ops]
+    return replace(scenario, ops=scenario.ops[: names.index(name) + 1])
 
 
 def _alone(scenario: Scenario, name: str) -> Scenario:

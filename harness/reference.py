@@ -10,11 +10,10 @@ Cannot see: anything about the bytes (that is the matched arm's work), nor two f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .observation import PageKey, Tokens
 from .scenario import Settings
-from .subject import ReuseModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +130,7 @@ class Twin:
     def _kept(self, held: _Held | None, prompt: Tokens, salt: str | None, wanted: int) -> tuple[int, str]:
         if held is None or held.salt != salt:
             return 0, "identity"
-        shared = _common(prompt, held.context)
+        shared = common(prompt, held.context)
         n = min(shared, held.length, wanted)
         return n, "wanted" if n == wanted else "current" if n == held.length else "shared"
 
@@ -172,39 +171,8 @@ class Twin:
         )
 
 
-@dataclass(kw_only=True)
-class ForeignTwin(Twin):
-    """The bookkeeping of an engine that is not ours: no pages, one prefill call unless it shows another, its own reuse model.
-
-    Scope `session`: the glossary's policy on what the session retains. Scope `engine`: the longest prefix in common with
-    any context so far under the same salt, whichever session it was: an upper bound, since an engine may have evicted it.
-    """
-
-    model: ReuseModel
-    contexts: list[tuple[str | None, Tokens]] = field(default_factory=list)
-
-    def predict(self, session: str, prompt: Tokens, salt: str | None, *, decline_rewind: bool = False) -> Prediction:
-        """See `Twin.predict`; the cut is then brought down to what the reuse model admits."""
-        plan = super().predict(session, prompt, salt, decline_rewind=decline_rewind)
-        reused = plan.reused
-        if self.model.scope == "engine" and self.stateful:
-            reused = max((_common(prompt, seen) for tenant, seen in self.contexts if tenant == salt), default=0)
-        reused = max(min(reused, len(prompt) - self.model.leaves), 0)
-        return self.cut(plan, prompt, reused - reused % self.model.granularity)
-
-    def cut(self, plan: Prediction, prompt: Tokens, reused: int) -> Prediction:
-        """`plan` with another count of reused positions."""
-        rest = len(prompt) - reused
-        prefill = (rest,) if self.stateful and rest else ()
-        return replace(plan, reused=reused, source="retained" if reused else "none", prefill=prefill, hit=0, cut=0)
-
-    def finish(self, session: str, context: Tokens, fed: Tokens, salt: str | None, was: Prediction) -> set[PageKey]:
-        """See `Twin.finish`. A context that was sampled and not fed cannot have been kept."""
-        self.contexts.append((salt, fed))
-        return super().finish(session, context, fed, salt, was)
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
+def common(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
     n = 0
     while n < min(len(left), len(right)) and left[n] == right[n]:
         n += 1

@@ -12,10 +12,11 @@ from typing import Any
 
 from .checks import ALL
 from .checks.poison import PATTERNS
+from .foreign import ForeignTwin
 from .matched import MatchedTurn, Shadow
 from .observation import Observation, Tokens
 from .record import ClosedForm, TurnRecord
-from .reference import ForeignTwin, Prediction, Twin
+from .reference import Prediction, Twin
 from .scenario import Fork, NewSession, Op, Rewind, Scenario, ScenarioError, Settings, Turn, resolve
 from .subject import Instance, Loop, MaskedError, Recompute, RefusedError, Subject
 from .verdict import CheckResult, Finding, Verdict, merge

@@ -1,0 +1,85 @@
+"""`warmcold verify --subject`, `replay` and `shrink` on an engine that is not ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+
+from .conftest import EXAMPLE, MODEL
+
+FAULTY = '''
+import sys
+sys.path.insert(0, {folder!r})
+import my_engine
+
+class Late(my_engine.MyEngine):
+    """Reuses one position too many of what it holds."""
+    def open(self, settings, *, poison):
+        return Talk(self)
+
+class Talk(my_engine.Conversation):
+    def play(self, op, prompt, n, past):
+        if n > 3:
+            past = {{name: rows[:, :, [*range(n - 1), n - 2]] for name, rows in past.items()}}
+        return super().play(op, prompt, n, past)
+'''
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> str:
+    """The example with a fault, as a file of somebody's."""
+    file = tmp_path / "faulty.py"
+    file.write_text(FAULTY.format(folder=str(Path(EXAMPLE.rpartition(":")[0]).parent)))
+    return f"{file}:Late"
+
+
+def command(*arguments: str) -> Any:
+    """The command's result."""
+    return CliRunner().invoke(app, [*arguments, "--threads", "1"])
+
+
+def test_a_healthy_engine_passes_at_its_level(tmp_path: Path) -> None:
+    """Tokens, counts, logits, KV bytes and the matched arm, none of it ours."""
+    seen = command("verify", str(MODEL), "--subject", EXAMPLE, "--examples", "4", "--json", "--report", str(tmp_path))
+    data = json.loads(seen.stdout)
+    assert (seen.exit_code, data["verdict"], data["level"]) == (0, "PASS", "L4")
+    assert [leg["leg"] for leg in data["legs"]] == ["MyEngine-cpu"]
+
+
+def test_a_fault_is_found_shrunk_and_shown_again(tmp_path: Path, faulty: str) -> None:
+    """The case says by which subject, so that a fresh process finds it, and `replay` and `shrink` need no more."""
+    seen = command("verify", str(MODEL), "--subject", faulty, "--examples", "8", "--json", "--report", str(tmp_path))
+    data = json.loads(seen.stdout)
+    assert (seen.exit_code, data["verdict"]) == (1, "FAIL")
+    (small,) = data["shrunk"]
+    case = json.loads(Path(small).read_text())
+    assert case["found"]["confirmed"], case["found"]["why"]
+    assert case["found"]["subject"] == faulty
+    assert len(case["ops"]) <= 3
+    assert command("replay", small, "--report", str(tmp_path)).exit_code == 1
+    assert command("shrink", small).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--subject", EXAMPLE], "give the model"),
+        (["--option", "a=b"], "belong to --subject"),
+        ([str(MODEL), "--subject", EXAMPLE, "--option", "a"], "NAME=VALUE"),
+        ([str(MODEL), "--subject", EXAMPLE, "--option", "a=b"], "no such option"),
+        (["--url", "http://127.0.0.1:1", str(MODEL)], "no model"),
+        (["--url", "http://127.0.0.1:1"], "127.0.0.1:1"),
+        ([str(MODEL), "--subject", "nobody"], "path/to/file.py:Factory"),
+    ],
+)
+def test_a_wrong_call_is_told_what_to_give(arguments: list[str], said: str) -> None:
+    """Usage errors, in words."""
+    seen = command("verify", *arguments)
+    assert seen.exit_code == 2
+    assert said in " ".join(seen.output.split())
