@@ -273,18 +273,26 @@ class Campaign:
         reused = turn.warm.reused or turn.most
         for number in range(PLANTS if self.result.power.sites < SITES else 0):
             wrong = self._wrong_page(turn.prompt, reused, number)
-            if wrong != turn.prompt and self._time_left():
+            if wrong is not None and self._time_left():
                 seen = judge(_reply(self._cold(instance, turn, wrong, len(cold.tokens))), cold, controls)
                 self.result.power = self.result.power.plus(seen.suspicious)
 
-    def _wrong_page(self, prompt: Tokens, reused: int, number: int) -> Tokens:
-        """The last reused page, then any of them; by turns another text, and the same tokens one place on."""
-        size = min(self.unit, reused)
-        pages = max(reused // size, 1)
+    def _wrong_page(self, prompt: Tokens, reused: int, number: int) -> Tokens | None:
+        """The last reused page, then any of them; by turns another text, and the same tokens one place on.
+
+        None where no whole page was reused, or no other page is to be had: more than half of its tokens must change.
+        """
+        if reused < self.unit:
+            return None
+        pages = reused // self.unit
         page = pages - 1 if number < PLANTS // 2 else self._texts.source.randrange(pages)
-        start, stop = page * size, (page + 1) * size
-        other = self._texts.span(size) if number % 2 == 0 else (*prompt[start + 1 : stop], prompt[start])
-        return (*prompt[:start], *other, *prompt[stop:])
+        right = prompt[page * self.unit : (page + 1) * self.unit]
+        moved = (*right[1:], right[0])
+        others = [moved, *(self._texts.span(self.unit) for _ in range(PLANTS))][number % 2 == 0 :]
+        for other in others:
+            if 2 * sum(a != b for a, b in zip(other, right, strict=True)) > self.unit:
+                return (*prompt[: page * self.unit], *other, *prompt[(page + 1) * self.unit :])
+        return None
 
     def _cold(self, instance: Instance, turn: Played, prompt: Tokens, count: int) -> Observation:
         op = replace(turn.op, max_new_tokens=count, cancel_after=None)

@@ -12,6 +12,7 @@ from fixtures import closed_forms
 
 from .events import Event, LegFinished, LegStarted, ScenarioPlayed
 from .matched import BareLoop, RawModel
+from .record import NO_MATCHED
 from .runner import Arms, ScenarioResult, Watch, merge_checks, run_scenario
 from .scenario import Scenario
 from .statistical import StatisticalRun
@@ -219,5 +220,6 @@ class _Run:
         level = self.arms.subject.capabilities.level
         for name, seen in checks.items():
             if seen.not_observable and not seen.compared:
-                level = min(level, Level(NEEDS[name] - 1))
+                needed = Level.L4 if seen.not_observable == NO_MATCHED else NEEDS[name]
+                level = min(level, Level(needed - 1))
         return level

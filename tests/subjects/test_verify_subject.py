@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from harness.cli import app
+from harness.runner import Arms
+from harness.verdict import Level, Verdict
+from harness.verify import Request, verify
 
 from .conftest import EXAMPLE, MODEL
 
@@ -83,3 +87,10 @@ def test_a_wrong_call_is_told_what_to_give(arguments: list[str], said: str) -> N
     seen = command("verify", *arguments)
     assert seen.exit_code == 2
     assert said in " ".join(seen.output.split())
+
+
+def test_without_a_matched_arm_the_level_is_three(mine: Arms) -> None:
+    """Logits and KV are shown all the same; what is missing is what replays the schedule."""
+    alone = replace(mine, matched=None)
+    leg = verify(Request(model=MODEL, subject=EXAMPLE, examples=3), lambda event: None, alone)
+    assert (leg.verdict, leg.level) == (Verdict.PASS, Level.L3)
