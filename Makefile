@@ -1,7 +1,7 @@
 # Every target builds .venv itself, from the lock. Needs Python 3.11 or newer, git and make.
 PYTHON ?= python3
 UV_VERSION := 0.13.9
-EXTRAS ?= --extra cpu --extra models --extra dev
+EXTRAS ?= --extra cpu --extra models --extra genai --extra dev
 BIN := .venv/bin
 # One bound for every BLAS and OpenMP pool: the same work on a busy machine, and no oversubscription under xdist.
 THREADS ?= 1

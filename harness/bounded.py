@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .observation import Tokens
 
@@ -22,6 +22,9 @@ CONTROLS = 19
 
 EVIDENCE = 1e4
 """The product of e-values at which a difference is a fault: under no fault it is reached once in so many campaigns."""
+
+REFUTED = 5
+"""So many plays on fresh texts in a row that show nothing: what was suspicious was chance, or shows in less than half of them."""
 
 SITES = 60
 """Planted pages at least: all of them found, the lower bound is 0.951, and two misses make it less than `DETECTED`."""
@@ -61,12 +64,12 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """The number that is ranked: log-probabilities in nats, or the share of the reply that is another."""
+        """How far, for people: in nats, or the share of the reply that is another."""
         return self.left if self.sup is None else self.sup
 
     @property
     def doubtful(self) -> float:
-        """What the turn under test is ranked with: half of the size, and half of the gap if that is more.
+        """What the turn under test is ranked with: half of its size, and half of the gap if that is more.
 
         A control compares two legal schedules of which each may be off, and so does the turn: its difference is at most
         twice that of the worst control. For the gap that is the near-tie rule, `cold[top] - cold[t] <= 2e`.
@@ -158,26 +161,33 @@ class Judged:
 
 
 def judge(warm: Reply, cold: Reply, controls: Sequence[tuple[Reply, Reply]]) -> Judged:
-    """The turn `warm` against `cold`, with pairs (legal schedule, what it must be like) as controls. ValueError if none."""
+    """The turn `warm` against `cold`, with pairs (legal schedule, what it must be like) as controls. ValueError if none.
+
+    Nats are ranked among nats: a control that chose another token where nothing was shown is left out, and a turn that did so
+    is ranked by tokens alone.
+    """
     if not controls:
         raise ValueError("no controls: without a legal schedule there is nothing to rank a turn among; play some first")
-    return Judged(
-        difference=difference(warm, cold),
-        controls=tuple(difference(seen, wanted).size for seen, wanted in controls),
-    )
+    turn, legal = difference(warm, cold), [difference(seen, wanted) for seen, wanted in controls]
+    shown = [each.sup for each in legal if each.sup is not None]
+    if turn.sup is None or not shown:
+        return Judged(difference=replace(turn, sup=None, gap=None), controls=tuple(each.left for each in legal))
+    return Judged(difference=turn, controls=tuple(shown))
 
 
 @dataclass
 class Evidence:
-    """A running product of e-values over independent plays of one shape."""
+    """A running product of e-values over independent plays of one shape. `clean`: plays in a row that were not suspicious."""
 
     product: float = 1.0
     plays: int = 0
+    clean: int = 0
 
-    def add(self, e: float) -> None:
+    def add(self, judged: Judged) -> None:
         """One more play."""
-        self.product *= e
+        self.product *= judged.e
         self.plays += 1
+        self.clean = 0 if judged.suspicious else self.clean + 1
 
     @property
     def enough(self) -> bool:
@@ -185,9 +195,9 @@ class Evidence:
         return self.product >= EVIDENCE
 
     @property
-    def gone(self) -> bool:
-        """Fresh texts do not bear the suspicion out."""
-        return self.product < 1
+    def refuted(self) -> bool:
+        """Chance: one turn in twenty is above all its controls without any fault, so a run of a dozen turns has some."""
+        return self.clean >= REFUTED
 
 
 def lower_bound(found: int, sites: int, *, confidence: float = 0.95) -> float:

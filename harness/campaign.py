@@ -185,24 +185,29 @@ class Campaign:
             return None
 
     def confirm(self, scenario: Scenario, turn: Played, first: Judged) -> None:
-        """Play the shape on fresh texts until the product of e-values is evidence, or under 1, or the time is up."""
+        """Play the shape on fresh texts until the product of e-values is evidence, or a run of plays shows nothing."""
         evidence = Evidence()
         last = first
-        while not evidence.enough and not evidence.gone and self._time_left():
+        while not evidence.enough and not evidence.refuted and self._time_left():
             played, instance = self.play(self._texts.fresh(_until(scenario, turn.op.name)))
             again = next((each for each in played if each.op.name == turn.op.name and each.hit), None)
             judged = self.judge(scenario, again, instance) if again is not None else None
             if judged is None:
                 break
-            evidence.add(judged.e)
+            evidence.add(judged)
             last = judged if judged.suspicious else last
         self.result.replays += evidence.plays
         self.result.evidence = max(self.result.evidence, evidence.product)
         said = f"e-value {evidence.product:.4g} of {EVIDENCE:.0e} after {evidence.plays} plays on fresh texts"
+        told = f"{scenario.title}, turn {turn.op.name}: {first}; {said}"
         if evidence.enough:
             self._found(scenario, _differs(turn, first, last, f"{said}; {self.split(turn)}"))
+        elif evidence.refuted:
+            self.result.notes.append(
+                f"suspicious once, by chance: {told}, the last {evidence.clean} of which showed nothing"
+            )
         else:
-            self.result.suspects.append(f"{scenario.title}, turn {turn.op.name}: {first}; {said}")
+            self.result.suspects.append(told)
 
     def split(self, turn: Played) -> str:
         """Whether a new tenant that gets the prompt in two parts is as wrong: then it is any hit, else what came before."""

@@ -31,6 +31,8 @@ Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 _NUMPY = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
 }

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .checks import ALL
 from .checks.poison import PATTERNS
 from .foreign import ForeignTwin
@@ -296,8 +299,18 @@ class _Play:
             cold=self._cold(op, prompt, warm),
             closed=self.arms.closed,
             poisoned=seen[1] if len(seen) > 1 else None,
-            recompute=self.arms.oracle if self.watch.oracle else None,
+            recompute=self._recompute if self.watch.oracle and self.arms.oracle is not None else None,
         )
+
+    def _recompute(self, tokens: Sequence[int], schedule: Sequence[int] | None) -> NDArray[np.float32]:
+        """The oracle; where it is the subject's own library, what that raises is a finding about it."""
+        assert self.arms.oracle is not None
+        try:
+            return self.arms.oracle(tokens, schedule)
+        except Exception as error:
+            if not self.foreign:
+                raise
+            raise CrashError("recompute", error) from error
 
     def _matched(self, op: Turn, prompt: Tokens, plan: Prediction, rows: Sequence[int] | None) -> MatchedTurn | None:
         if self.shadow is None:
