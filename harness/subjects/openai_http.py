@@ -1,0 +1,231 @@
+"""Any server that takes token ids, over HTTP: no admin right, no patch. Levels L0 to L2, as the server shows.
+
+A tenant is a cache salt where the server has one. Where it has none, the server is one tenant for as long as it runs, so
+each conversation should begin with other tokens than the ones before (`harness.campaign` sees to that).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..observation import Observation
+from ..scenario import Settings, Turn
+from ..subject import Capabilities, Loop, Operation, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
+from ..texts import corpus, encoder
+from ..verdict import Level
+from .http_client import Http
+from .openai_dialects import Answer, Ask, Dialect, Limits, detect
+
+_PROBES = (130, 98, 50)
+"""Lengths that are sent twice while opening: what the second is told to have reused shows counts and granularity."""
+
+_OPTIONS = ("context", "key", "model", "slot", "timeout", "tokenizer", "top", "vocab")
+
+
+class OpenAiHttp:
+    """A server at a URL.
+
+    Options, as texts: `model` (the first that it offers), `key`, `timeout` in seconds, `top` (log-probabilities asked for in
+    each step), `slot` (llama-server), `tokenizer` (a `tokenizer.json`, where the server has no /tokenize), `context` and
+    `vocab` (where it does not say). SubjectError for an unknown option, a server that is not there or shows no token ids.
+    """
+
+    stateful = True
+    onnx = None
+
+    def __init__(self, url: str | Path, *, threads: int = 2, **options: str) -> None:
+        if unknown := sorted(set(options) - set(_OPTIONS)):
+            raise SubjectError(f"unknown option {unknown}; a server takes {list(_OPTIONS)}")
+        address = re.sub(r"^(https?):/+", r"\1://", str(url))  # a path has lost a slash
+        self.model = Path(address)
+        self._tokenizer = options.get("tokenizer")
+        self.slot = _number(options, "slot", None)
+        self.http = Http(address, timeout=float(options.get("timeout", 120)), key=options.get("key"))
+        try:
+            self.dialect: Dialect = detect(self.http, options.get("model"), _number(options, "top", 20) or 0)
+            limits = _limits(self.dialect, options)
+            self.max_context = limits.context
+            self.text = _corpus(self.encode, limits)
+            self.vocab_size = limits.vocab or max(self.text) + 1
+            self.name = self.dialect.name
+            self.counts, self.granularity, self.logprobs = self._probe()
+        except BaseException:
+            self.http.close()
+            raise
+        self.capabilities = self._declared()
+
+    def _declared(self) -> Capabilities:
+        operations: set[Operation] = {"sessions", "new", "cancel"}
+        if self.dialect.salts:
+            operations.add("salt")
+        level = Level.L0 if not self.counts else Level.L2 if self.logprobs else Level.L1
+        unit = self.granularity or 16
+        return Capabilities(
+            level=level,
+            operations=frozenset(operations),
+            reuse=ReuseModel(scope="engine", granularity=self.granularity or 1),
+            deterministic=False,
+            boundaries=(unit,) if unit > 1 else (16, 32),
+        )
+
+    def _probe(self) -> tuple[bool, int | None, bool]:
+        """Whether hits are counted, in units of what, and whether log-probabilities come by id."""
+        hits, shown = [], False
+        for length in _PROBES:
+            prompt = tuple(self.text[at % len(self.text)] for at in range(length))[: self.max_context - 2]
+            nonce = (secrets.choice(self.text), secrets.choice(self.text))
+            ask = Ask(prompt=(*nonce, *prompt[2:]), count=1, space=secrets.token_hex(8), slot=self.slot)
+            seen = [self.dialect.read(self.http.ask(self.dialect.path, self.dialect.body(ask))) for _ in range(2)]
+            hits.append(seen[1].cached)
+            shown = shown or seen[1].logprobs is not None
+        counted = any(hits) if self.dialect.hides_zero else None not in hits
+        return counted, math.gcd(*(hit or 0 for hit in hits)) or None, shown
+
+    def open(self, settings: Settings, *, poison: float | None) -> ServerInstance:
+        """See `Subject.open`. The server runs already: settings and poison are left as they are."""
+        return ServerInstance(self)
+
+    def loop(self) -> Loop | None:
+        """See `Subject.loop`."""
+        return None
+
+    def recompute(self) -> Recompute | None:
+        """See `Subject.recompute`."""
+        return None
+
+    def encode(self, text: str) -> Sequence[int]:
+        """See `Subject.encode`."""
+        if self._tokenizer is not None:
+            return encoder(Path(self._tokenizer).parent)(text)
+        return self.dialect.encode(text)
+
+    def describe(self) -> dict[str, Any]:
+        """See `Subject.describe`."""
+        missing = "not shown (vLLM: start it with --enable-prompt-tokens-details)"
+        return {
+            "server": self.dialect.name,
+            "url": self.http.url,
+            "tenants": "cache salts" if self.dialect.salts else "one",
+            "cached tokens": f"multiples of {self.granularity}"
+            if self.granularity
+            else "none"
+            if self.counts
+            else missing,
+            "log-probabilities": "shown" if self.logprobs else "not shown",
+        }
+
+    def close(self) -> None:
+        """See `Subject.close`. The server goes on."""
+        self.http.close()
+
+
+class ServerInstance(PlainInstance):
+    """Tenants of its own on the server, so that it starts with nothing where the server keeps tenants apart."""
+
+    def __init__(self, subject: OpenAiHttp) -> None:
+        self._subject = subject
+        self._space = secrets.token_hex(8)
+        self._cold = itertools.count()
+
+    def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        """See `Instance.turn`."""
+        if op.cancel_after is not None:
+            return self._cancelled(op, prompt)
+        return self._observe(op, self._ask(op, prompt, self._tenant(op.salt)))
+
+    def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        """See `Instance.cold`. Where only other requests can make room, RefusedError if they do not."""
+        ask = self._ask(op, prompt, f"{self._space}-cold-{next(self._cold)}", cold=True)
+        if not self._subject.dialect.isolates:
+            self._displace(ask)
+        seen = self._observe(op, ask)
+        if seen.reused and not self._subject.dialect.isolates:
+            raise RefusedError(
+                f"no cold reply to be had: {seen.reused} tokens were reused after an unrelated request, and this server has "
+                "neither salts nor a switch; start it with its prefix cache off on another port to compare"
+            )
+        return seen
+
+    def new_session(self, session: str) -> None:
+        """See `Instance.new_session`. The server knows no sessions: what it reuses goes by tokens."""
+
+    def _tenant(self, salt: str | None) -> str:
+        """Digested: vLLM takes no more than 128 characters, and not every one."""
+        return f"{self._space}-{hashlib.sha256(salt.encode()).hexdigest()[:32] if salt else 'none'}"
+
+    def _ask(self, op: Turn, prompt: Sequence[int], space: str, *, cold: bool = False) -> Ask:
+        """No tokens cannot be asked for everywhere; the one that is then sampled is not fed, so nothing else changes."""
+        if not prompt:
+            raise RefusedError("an empty prompt: there is nothing to send")
+        room = self._subject.max_context - len(prompt)
+        if room < 1:
+            raise RefusedError(f"the prompt has {len(prompt)} tokens, the context {self._subject.max_context}")
+        count = min(max(op.max_new_tokens, 1), room)
+        return Ask(prompt=tuple(prompt), count=count, space=space, cold=cold, slot=self._subject.slot)
+
+    def _observe(self, op: Turn, ask: Ask) -> Observation:
+        subject = self._subject
+        answer: Answer = subject.dialect.read(subject.http.ask(subject.dialect.path, subject.dialect.body(ask)))
+        reused = (answer.cached or 0) if subject.counts else None
+        keep = min(op.max_new_tokens, len(answer.tokens))
+        return Observation(
+            tokens=answer.tokens[:keep],
+            stop="length" if keep == op.max_new_tokens else "context_full",
+            reused=reused,
+            prefilled=None if reused is None else len(ask.prompt) - reused,
+            logprobs=None if answer.logprobs is None else answer.logprobs[:keep],
+        )
+
+    def _cancelled(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        """Close the connection after so many tokens. How far the server got by then is not known."""
+        ask = self._ask(op, prompt, self._tenant(op.salt))
+        seen: list[int] = []
+        if op.cancel_after:
+            body = self._subject.dialect.body(Ask(**{**ask.__dict__, "stream": True}))
+            events = self._subject.http.stream(self._subject.dialect.path, body)
+            for event in events:
+                seen += self._subject.dialect.delta(event)
+                if len(seen) >= op.cancel_after:
+                    break
+            events.close()  # type: ignore[attr-defined]  # a generator: closing it closes the connection
+        return Observation(tokens=tuple(seen[: op.cancel_after]), stop="cancelled")
+
+    def _displace(self, ask: Ask) -> None:
+        """An unrelated request, as long: on a server with one slot it takes the place of whatever was there."""
+        text = self._subject.text
+        start = secrets.randbelow(len(text))
+        prompt = tuple(text[(start - at) % len(text)] for at in range(len(ask.prompt)))
+        other = Ask(prompt=prompt, count=1, space=ask.space, slot=ask.slot)
+        self._subject.http.ask(self._subject.dialect.path, self._subject.dialect.body(other))
+
+
+def _limits(dialect: Dialect, options: dict[str, str]) -> Limits:
+    context, vocab = _number(options, "context", None), _number(options, "vocab", None)
+    told = dialect.limits() if context is None else Limits(context=context, vocab=None)
+    return Limits(context=told.context, vocab=vocab or told.vocab)
+
+
+def _corpus(encode: Callable[[str], Sequence[int]], limits: Limits) -> tuple[int, ...]:
+    """Ids of real text. Any ids will do where text cannot be encoded and the size of the vocabulary is given."""
+    try:
+        return corpus(encode)
+    except RefusedError as error:
+        if limits.vocab is None:
+            raise SubjectError(f"{error}, or vocab=N to send any ids") from error
+        return tuple(1 + at * 7919 % (limits.vocab - 1) for at in range(limits.vocab))
+
+
+def _number(options: dict[str, str], name: str, default: int | None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    if not text.isdigit():
+        raise SubjectError(f"option {name}={text!r}: give a whole number")
+    return int(text)

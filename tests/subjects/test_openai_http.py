@@ -1,0 +1,319 @@
+"""The HTTP subject against small servers of ours, and the verdicts of the bounded tier on them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Engine
+from harness.bounded import EVIDENCE
+from harness.campaign import Campaign, CampaignResult
+from harness.scenario import Settings, Turn
+from harness.subject import RefusedError, SubjectError
+from harness.subjects.openai_dialects import Ask, LlamaServer, OpenAi, Sglang, Vllm, detect
+from harness.subjects.openai_http import OpenAiHttp
+from harness.verdict import Level, Verdict
+from tests.servers import CONFIG, FAULTS, serving, write_model
+
+SECONDS = 600.0
+"""No test waits that long: it is there for a machine that is busy with something else."""
+TURN = Turn(name="t", max_new_tokens=4)
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    """The random llama whose schedules differ in rounding."""
+    return Engine.load(write_model(tmp_path_factory.mktemp("tiny")), backend="native", numerics="fast", threads=1)
+
+
+@pytest.fixture
+def server(engine: Engine) -> Iterator[str]:
+    """The URL of a conforming server."""
+    with serving(engine) as url:
+        yield url
+
+
+@pytest.fixture
+def subject(server: str) -> Iterator[OpenAiHttp]:
+    """It as a subject."""
+    opened = OpenAiHttp(server)
+    yield opened
+    opened.close()
+
+
+def played(url: str) -> CampaignResult:
+    """The verdict on a server."""
+    subject = OpenAiHttp(url)
+    try:
+        return Campaign(subject, subject.text, seconds=SECONDS).run()
+    finally:
+        subject.close()
+
+
+class Canned:
+    """A server that knows a few answers by heart."""
+
+    url = "http://canned"
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def find(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """See `Transport.find`."""
+        return self._answers.get(path.strip("/").replace("/", "_"))
+
+
+def models(**card: Any) -> dict[str, Any]:
+    """What /v1/models says."""
+    return {"data": [{"id": "m", **card}]}
+
+
+@contextmanager
+def answering(status: int, content: bytes) -> Iterator[str]:
+    """A server that always says the same."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *arguments: Any) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            """The answer."""
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_server_declares_what_it_shows(subject: OpenAiHttp) -> None:
+    """Counts, log-probabilities and tenants, found out by asking; nothing of it is configured."""
+    assert (subject.name, subject.capabilities.level) == ("vllm", Level.L2)
+    assert {"salt", "cancel"} <= subject.capabilities.operations
+    assert subject.max_context == CONFIG.context_length
+    assert subject.loop() is None
+    assert subject.recompute() is None
+
+
+def test_a_server_without_counts_is_a_level_lower(engine: Engine) -> None:
+    """What it does not count is None, never 0."""
+    with serving(engine, counts=False) as url:
+        subject = OpenAiHttp(url)
+        assert subject.capabilities.level == Level.L0
+        seen = subject.open(Settings(), poison=None).turn(TURN, subject.text[:40])
+        assert (seen.reused, seen.prefilled) == (None, None)
+        subject.close()
+
+
+def test_warm_reuses_and_cold_does_not(subject: OpenAiHttp) -> None:
+    """The same prompt again is a hit; the cold arm has a tenant of its own each time."""
+    instance, prompt = subject.open(Settings(), poison=None), subject.text[:50]
+    first, again = instance.turn(TURN, prompt), instance.turn(TURN, prompt)
+    assert (first.reused, first.prefilled) == (0, 50)
+    assert again.reused
+    assert again.reused + (again.prefilled or 0) == 50
+    assert [instance.cold(TURN, prompt).reused for _ in range(2)] == [0, 0]
+    assert len(again.tokens) == len(again.logprobs or ()) == 4
+
+
+def test_a_fresh_instance_has_seen_nothing(subject: OpenAiHttp) -> None:
+    """Not even what another instance of the same subject sent."""
+    prompt = subject.text[:50]
+    assert [subject.open(Settings(), poison=None).turn(TURN, prompt).reused for _ in range(2)] == [0, 0]
+
+
+def test_no_tokens_asked_for_are_none_given(subject: OpenAiHttp) -> None:
+    """Prefill only; the prompt is then there to be reused."""
+    instance = subject.open(Settings(), poison=None)
+    assert instance.turn(Turn(name="p", max_new_tokens=0), subject.text[:50]).tokens == ()
+    assert instance.turn(TURN, subject.text[:60]).reused
+
+
+def test_a_full_context_ends_a_turn(subject: OpenAiHttp) -> None:
+    """And one token more is refused."""
+    instance = subject.open(Settings(), poison=None)
+    full = [subject.text[at % len(subject.text)] for at in range(CONFIG.context_length - 2)]
+    seen = instance.turn(TURN, full)
+    assert (len(seen.tokens), seen.stop) == (2, "context_full")
+    for prompt in ([*full, 1, 2], []):
+        with pytest.raises(RefusedError):
+            instance.turn(TURN, prompt)
+
+
+def test_a_cancelled_turn_gives_what_was_seen(subject: OpenAiHttp) -> None:
+    """The connection is closed, and the server answers the next request all the same."""
+    instance, prompt = subject.open(Settings(), poison=None), subject.text[:50]
+    whole = instance.turn(Turn(name="w", max_new_tokens=30), prompt)
+    seen = instance.turn(Turn(name="c", max_new_tokens=30, cancel_after=3), prompt)
+    assert (seen.tokens, seen.stop) == (whole.tokens[:3], "cancelled")
+    assert instance.turn(TURN, prompt).tokens == whole.tokens[:4]
+
+
+@pytest.mark.slow
+def test_a_conforming_server_passes(server: str) -> None:
+    """With power: at least 60 wrong pages were planted, and seen."""
+    result = played(server)
+    assert (result.verdict, result.findings, result.suspects) == (Verdict.PASS, [], [])
+    assert result.power.enough
+    assert result.judged >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS[:3])
+def test_a_wrong_reply_is_found(engine: Engine, fault: str) -> None:
+    """By evidence gathered on fresh texts, in less than two minutes."""
+    with serving(engine, fault) as url:
+        result = played(url)
+    assert result.verdict is Verdict.FAIL
+    assert {finding.check for _, finding in result.findings} == {"cold"}
+    assert result.evidence >= EVIDENCE
+
+
+@pytest.mark.parametrize(("fault", "check"), [("saltless", "cold"), ("overstated", "reuse")])
+def test_a_wrong_count_is_found(engine: Engine, fault: str, check: str) -> None:
+    """Without any statistics: another tenant's tokens were reused, or more than there are."""
+    with serving(engine, fault) as url:
+        result = played(url)
+    assert result.verdict is Verdict.FAIL
+    assert {finding.check for _, finding in result.findings} == {check}
+
+
+def test_too_little_time_is_no_pass(server: str) -> None:
+    """What was compared showed no difference, and that is said to be worth nothing."""
+    subject = OpenAiHttp(server)
+    result = Campaign(subject, subject.text, seconds=2).run()
+    subject.close()
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.why is not None
+
+
+@pytest.mark.parametrize(
+    ("canned", "kind", "name"),
+    [
+        (Canned(v1_models=models(owned_by="vllm"), version={"version": "0.32.0"}), Vllm, "vllm"),
+        (Canned(v1_models=models(owned_by="sglang")), Sglang, "sglang"),
+        (Canned(v1_models=models(), props={"default_generation_settings": {}}), LlamaServer, "llama-server"),
+        (Canned(v1_models=models(owned_by="me")), OpenAi, "openai"),
+    ],
+)
+def test_a_server_is_known_by_what_it_says(canned: Canned, kind: type, name: str) -> None:
+    """Nobody has to name the dialect."""
+    found = detect(canned, None, 20)
+    assert type(found) is kind
+    assert found.name == name
+
+
+@pytest.mark.parametrize(("version", "salts"), [("0.8.5", False), ("0.9.0", True), ("0.32.0", True), ("dev", True)])
+def test_salts_are_used_where_the_version_has_them(version: str, salts: bool) -> None:
+    """An older vLLM takes the field and ignores it, which is no fault of it."""
+    vllm = Vllm(Canned(), "m", 20, version)
+    assert vllm.salts is vllm.isolates is salts
+    assert ("cache_salt" in vllm.body(Ask(prompt=(1,), count=1, space="a"))) is salts
+
+
+def test_sglang_is_read() -> None:
+    """Rows are (log-probability, id, text)."""
+    meta = {"cached_tokens": 16, "output_top_logprobs": [[[-0.5, 7, None], [-1.5, 8, None]]]}
+    dialect = Sglang(Canned(), "m", 2)
+    seen = dialect.read({"output_ids": [7], "meta_info": meta})
+    assert (seen.tokens, seen.logprobs, seen.cached) == ((7,), ({7: -0.5, 8: -1.5},), 16)
+    assert dialect.body(Ask(prompt=(1,), count=1, space="a"))["logprob_start_len"] == -1
+
+
+def test_llama_server_is_read() -> None:
+    """The cold arm is a switch of the request; a hit is what the timings call it."""
+    dialect = LlamaServer(Canned(), "m", 2)
+    row = {"id": 7, "logprob": -0.5, "top_logprobs": [{"id": 7, "logprob": -0.5}, {"id": 8, "logprob": -1.5}]}
+    seen = dialect.read(
+        {"tokens": [7], "completion_probabilities": [row], "tokens_cached": 99, "timings": {"cache_n": 5}}
+    )
+    assert (seen.tokens, seen.logprobs, seen.cached) == ((7,), ({7: -0.5, 8: -1.5},), 5)
+    asked = [dialect.body(Ask(prompt=(1,), count=1, space="a", cold=cold)) for cold in (False, True)]
+    assert [body["cache_prompt"] for body in asked] == [True, False]
+    assert dialect.read({"tokens": [7], "timings": {"prompt_n": 3}, "tokens_evaluated": 8}).cached == 5
+
+
+def test_llama_server_s_missing_rows_are_not_made_up() -> None:
+    """It has none for a token that ends within a character; where that leaves two places for a row, it is shown at neither."""
+
+    def rows(*ids: int) -> list[dict[str, Any]]:
+        return [{"id": each, "top_logprobs": [{"id": each, "logprob": -0.5}]} for each in ids]
+
+    dialect = LlamaServer(Canned(), "m", 1)
+    seen = dialect.read({"tokens": [7, 8, 9], "completion_probabilities": rows(7, 9)})
+    assert seen.logprobs == ({7: -0.5}, {}, {9: -0.5})
+    twice = dialect.read({"tokens": [7, 7, 9], "completion_probabilities": rows(7, 9)})
+    assert twice.logprobs == ({}, {}, {9: -0.5})
+    assert dialect.read({"tokens": [7, 8], "completion_probabilities": []}).logprobs is None
+
+
+def test_text_without_ids_is_not_guessed_at() -> None:
+    """Two texts may be the same and the ids not."""
+    with pytest.raises(SubjectError, match="no token ids"):
+        OpenAi(Canned(), "m", 5).read({"choices": [{"text": "hello", "logprobs": {"tokens": ["hel", "lo"]}}]})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": "red"}, "unknown option"),
+        ({"slot": "left"}, "whole number"),
+        ({"model": "other"}, "give model=NAME"),
+    ],
+)
+def test_a_wrong_option_is_named(server: str, options: dict[str, str], message: str) -> None:
+    """With what may be given instead."""
+    with pytest.raises(SubjectError, match=message):
+        OpenAiHttp(server, **options)
+
+
+def test_an_address_may_come_as_a_path(server: str) -> None:
+    """A path has one slash less."""
+    subject = OpenAiHttp(Path(server))
+    assert subject.http.url == server
+    subject.close()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "localhost", "ftp://x"])
+def test_no_server_is_said_with_its_address(url: str) -> None:
+    """And with what to do."""
+    with pytest.raises(SubjectError, match=url):
+        OpenAiHttp(url, timeout="2")
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error", "words"),
+    [
+        (400, json.dumps({"error": {"message": "too long"}}).encode(), RefusedError, "too long"),
+        (401, b"no", SubjectError, "key=KEY"),
+        (500, json.dumps({"detail": "boom"}).encode(), SubjectError, "boom"),
+        (200, b"<html>", SubjectError, "not JSON"),
+    ],
+)
+def test_an_error_keeps_the_server_s_words(
+    subject: OpenAiHttp, status: int, content: bytes, error: type[Exception], words: str
+) -> None:
+    """A refusal is one; everything else is nobody's observation."""
+    ask: Callable[..., Any] = subject.open(Settings(), poison=None).turn
+    with answering(status, content) as url:
+        subject.http.close()
+        subject.http = type(subject.http)(url)
+        with pytest.raises(error, match=words):
+            ask(TURN, [1, 2, 3])
