@@ -61,9 +61,9 @@ _GENAI = {
     }
 }
 
-FAULTS = ("swapped", "late", "stale", "saltless", "overstated")
+FAULTS = ("swapped", "late", "stale", "saltless", "overstated", "crowded")
 """Keys and values swapped on a hit; the first token after a hit skipped; the last page of a hit holds older rows; salts
-ignored; a page more reported than there is."""
+ignored; a page more reported than there is; a hit after somebody else's request has one number off by less than rounding."""
 
 
 def write_model(directory: Path) -> Path:
@@ -104,6 +104,8 @@ class Model:
         self._fault = fault
         self._logits: list[NDArray[np.float32]] = []
         self._hit = 0
+        self._before: tuple[int, ...] = ()
+        self._crowded = False
         self._older: list[tuple[NDArray[Any], NDArray[Any]]] | None = None
         self._engine = engine.fresh(probe=self._probe, page_size=PAGE, pages=2048)
         self.lock = threading.Lock()
@@ -121,6 +123,8 @@ class Model:
             if self._fault == "swapped":
                 swapped = keys[0, :, :n].copy()
                 keys[0, :, :n], values[0, :, :n] = values[0, :, :n], swapped
+            if self._crowded:
+                values[0, 0, 0, 0] *= 1 + 2**-12
             if self._fault == "stale" and n > PAGE:
                 keys[0, :, n - PAGE : n], values[0, :, n - PAGE : n] = keys[0, :, :PAGE], values[0, :, :PAGE]
 
@@ -141,6 +145,8 @@ class Model:
         """Tokens with the logits `[V]` that chose them. Closing it cancels the turn."""
         self._logits.clear()
         self._hit = 0
+        earlier, self._before = self._before, tuple(prompt)
+        self._crowded = self._fault == "crowded" and self._before[: len(earlier)] != earlier
         salt = None if self._fault == "saltless" else salt
         turn = self._engine.stream(
             self._fed(prompt, salt), SamplingParams(max_new_tokens=count, ignore_eos=True), salt=salt

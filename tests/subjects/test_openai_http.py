@@ -195,6 +195,15 @@ def test_a_wrong_count_is_found(engine: Engine, fault: str, check: str) -> None:
     assert {finding.check for _, finding in result.findings} == {check}
 
 
+def test_what_depends_on_other_traffic_is_found(engine: Engine) -> None:
+    """Far below what legal schedules round: the same requests alone give other bits, and that takes no statistics."""
+    with serving(engine, "crowded") as url:
+        result = played(url)
+    assert result.verdict is Verdict.FAIL
+    assert {finding.check for _, finding in result.findings} == {"placement"}
+    assert result.evidence < EVIDENCE
+
+
 def test_too_little_time_is_no_pass(server: str) -> None:
     """What was compared showed no difference, and that is said to be worth nothing."""
     subject = OpenAiHttp(server)
