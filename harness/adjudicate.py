@@ -8,7 +8,7 @@ schedule can be replayed, legal schedules as controls say how far rounding goes;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .bounded import Judged
-from .campaign import Campaign
-from .compare import Difference, elided, first_difference, first_token_difference
+from .bounded import SITES, Power
+from .compare import common_prefix, elided, first_difference, first_token_difference
 from .near_tie import legal_schedules
 from .observation import Kv, Observation
 from .record import PARTS, TurnRecord
 from .runner import ENDS, Arms, Watch, run_scenario
-from .scenario import Scenario
+from .scenario import Fork, NewSession, Rewind, Scenario, Turn
 from .subject import Loop
 
 Rows = Sequence[NDArray[np.float32]]
+Schedule = tuple[int, ...]
 
 
 class Ruling(StrEnum):
@@ -67,7 +67,8 @@ def adjudicate(arms: Arms, scenario: Scenario) -> Case:
     """Play `scenario` and rule on its last turn, or on the first before it that is not clean."""
     records: list[TurnRecord] = []
     result = run_scenario(arms, scenario, Watch(poison=False, to_the_end=True), records.append)
-    cases = [rule(arms, record) for record in records]
+    kept = schedules_kept(scenario, records)
+    cases = [rule(arms, record, kept[record.name]) for record in records]
     for case in cases:
         if case.ruling in (Ruling.dirty, Ruling.unsound):
             return case
@@ -82,8 +83,39 @@ def adjudicate(arms: Arms, scenario: Scenario) -> Case:
     return cases[-1]
 
 
-def rule(arms: Arms, record: TurnRecord) -> Case:
-    """The ruling on one turn that was played on every arm."""
+def schedules_kept(scenario: Scenario, records: Sequence[TurnRecord]) -> Mapping[str, Schedule | None]:
+    """In which calls the positions were computed that each turn reused; None where that does not show.
+
+    A cut inside a call counts as one of so many rows less, which another legal schedule could have had.
+    """
+    played = {record.name: record for record in records}
+    held: dict[str, Schedule | None] = {}
+    kept: dict[str, Schedule | None] = {}
+    for op in scenario.ops:
+        if isinstance(op, Turn) and op.name in played:
+            warm = played[op.name].warm
+            before = kept[op.name] = _cut(held.get(op.session, ()), warm.reused)
+            known = before is not None and warm.fed_rows is not None
+            held[op.session] = (*(before or ()), *(warm.fed_rows or ())) if known else None
+        elif isinstance(op, Fork):
+            held[op.to] = held.get(op.session, ())
+        elif isinstance(op, (NewSession, Rewind)):
+            held[op.session] = () if isinstance(op, NewSession) else None
+    return kept
+
+
+def _cut(schedule: Schedule | None, n: int | None) -> Schedule | None:
+    """The first calls, n positions together; None where they do not reach so far (pages of another session, say)."""
+    if schedule is None or n is None or sum(schedule) < n:
+        return None
+    calls: list[int] = []
+    while sum(calls) < n:
+        calls.append(min(schedule[len(calls)], n - sum(calls)))
+    return tuple(calls)
+
+
+def rule(arms: Arms, record: TurnRecord, kept: Schedule | None = None) -> Case:
+    """The ruling on one turn that was played on every arm. `kept`: the calls in which what it reused was computed."""
     warm, cold = record.warm, record.cold
     if cold is None:
         return _case(
@@ -96,7 +128,7 @@ def rule(arms: Arms, record: TurnRecord) -> Case:
     if record.matched is not None:
         return _exactly(arms, record, warm, cold, facts)
     if record.recompute is not None:
-        return _by_controls(record, warm, cold, facts)
+        return _by_controls(record, warm, cold, facts, kept)
     return _case(record, Ruling.unclear, "the subject shows neither a schedule to replay nor anything to compute controls with",
                  missing="a subject with loop() or recompute(), or an ONNX file", facts=facts)  # fmt: skip
 
@@ -109,98 +141,122 @@ def _exactly(arms: Arms, record: TurnRecord, warm: Observation, cold: Observatio
         return _case(record, Ruling.unclear, f"{warm.reused} positions were reused where {record.plan.reused} were expected",
                      missing="a subject that reuses what it declares", facts=facts)  # fmt: skip
     schedule = f"[{record.plan.reused} reused] + {list(record.matched.rows)}"
-    place = _first_kv(warm.seeded, record.matched.seeded, "the reused part") if warm.reused else None
-    place = place or _first_kv(warm.end, record.matched.end, "the cache after the turn")
+    seed = _first_kv(warm.seeded, record.matched.seeded, "the reused part", by_layer=True) if warm.reused else None
+    if seed is not None:
+        because = f"what was reused is not what the same calls give, replayed from position 0 ({schedule})"
+        return _case(record, Ruling.dirty, because, place=seed, facts=[*facts, *_off(record, warm)])
+    agreed = len(record.prompt) + common_prefix(warm.tokens, record.matched.tokens)
+    place = _first_kv(warm.end, record.matched.end, "the cache after the turn", before=agreed)
     place = place or _first_row(warm.last_rows, record.matched.logits)
     if place is None and warm.last_rows is None and warm.tokens != record.matched.tokens:
         return _by_controls(
-            record, warm, cold, [*facts, "it shows no logits or KV; the same schedule gives other tokens"]
+            record, warm, cold, [*facts, "it shows no logits or KV; the same schedule gives other tokens"], None
         )
     if place is not None:
-        because = f"the same schedule {schedule}, replayed from position 0, gives other bits than the warm turn"
-        return _case(record, Ruling.dirty, because, place=place, facts=facts)
+        return _computed_otherwise(record, warm, schedule, place, facts)
     shown = "logits and KV" if warm.end is not None else "logits" if warm.last_rows is not None else "tokens alone"
     facts.append(f"warm: replayed from position 0 with the rows {schedule}, the same {shown}, to the last bit")
-    if not _agree(warm, cold):
-        facts += _cold_schedule(arms.matched, record, cold)
     if _agree(warm, cold) and warm.tokens == cold.tokens:
         return _case(record, Ruling.same, "warm and cold agree in everything that is shown", facts=facts)
+    facts += _cold_schedule(arms.matched, record, cold)
     return _of_the_model(record, warm, cold, facts)
 
 
+def _computed_otherwise(record: TurnRecord, warm: Observation, schedule: str, place: str, facts: list[str]) -> Case:
+    """What was computed differs. With the reused part right to the last bit, a little may be other kernels; much is not."""
+    shown = warm.seeded is not None and bool(warm.reused)
+    if shown:
+        facts.append("the reused part agrees with the replay to the last bit")
+    facts += _off(record, warm)
+    apart = _matched_apart(record, warm)
+    if shown and record.recompute is not None and apart is not None:
+        error = _spread(record, warm.tokens[: _steps(warm.tokens, None)])
+        facts.append(f"other legal schedules: up to {error:.4g} apart")
+        if apart <= 2 * error:
+            because = (
+                "the cache is right; what was computed on it is off by no more than legal schedules are: other kernels "
+                "when warm, or rows per call that the subject does not tell"
+            )
+            return _case(record, Ruling.noise, because, facts=[*facts, f"first difference: {place}"])
+    because = f"the same calls, replayed from position 0 ({schedule}), give other bits than the warm turn"
+    return _case(record, Ruling.dirty, because, place=place, facts=facts)
+
+
 def _of_the_model(record: TurnRecord, warm: Observation, cold: Observation, facts: list[str]) -> Case:
-    """The mechanism is clean: is what the schedule does to the numbers rounding? Other legal schedules must do as much."""
-    if record.recompute is None or warm.last_rows is None or cold.last_rows is None:
-        return _case(record, Ruling.noise, "each side is what its own schedule gives", facts=facts)
-    apart, error = _apart(warm, cold), _error(record, warm, cold)
-    facts.append(f"logits: warm and cold {apart:.4g} apart at most; legal schedules up to {error:.4g} from one another")
+    """The mechanism is clean. Under kernels that do not depend on the schedule, a difference is the graph's own."""
     if record.capabilities.invariant:
         because = (
             "the kernels do not depend on the schedule, and yet the two schedules differ: the graph itself does "
             "(a length regime, dynamic quantisation, attention in both directions)"
         )
         return _case(record, Ruling.unsound, because, facts=facts)
+    if warm.last_rows is not None and cold.last_rows is not None:
+        facts.append(f"that moves the logits by {_apart(warm, cold):.4g} at most; no cache is at fault for it")
     return _case(record, Ruling.noise, "each side is, to the last bit, what its own schedule gives", facts=facts)
 
 
-def _by_controls(record: TurnRecord, warm: Observation, cold: Observation, facts: list[str]) -> Case:
-    """Without a schedule to replay: how far do legal schedules go, and are warm and cold within that?"""
-    if warm.tokens == cold.tokens and (warm.last_rows is None or cold.last_rows is None):
-        return _case(record, Ruling.same, "warm and cold give the same tokens, and nothing else is shown", facts=facts)
-    if _agree(warm, cold) and warm.tokens == cold.tokens:
-        return _case(record, Ruling.same, "warm and cold agree in everything that is shown", facts=facts)
-    error = _error(record, warm, cold)
-    if warm.last_rows is not None and cold.last_rows is not None:
-        apart, unit = _apart(warm, cold), "logits of warm and cold are"
-    else:
-        apart, unit = _gap(record, warm, cold) / 2, "half of the gap between the two tokens, by the oracle, is"
-    facts.append(
-        f"controls: {len(legal_schedules(record, len(record.prompt)))} legal schedules, up to {error:.4g} apart"
-    )
-    if apart <= 2 * error:
+def _by_controls(
+    record: TurnRecord, warm: Observation, cold: Observation, facts: list[str], kept: Schedule | None
+) -> Case:
+    """Without a matched arm: the warm schedule recomputed, if it shows; else how far do legal schedules go?"""
+    shown = warm.last_rows is not None and cold.last_rows is not None
+    if warm.tokens == cold.tokens and (not shown or _agree(warm, cold)):
+        what = "everything that is shown" if shown else "their tokens, and nothing else is shown"
+        return _case(record, Ruling.same, f"warm and cold agree in {what}", facts=facts)
+    if kept is not None and _recomputed(record, warm, kept):
+        facts.append(
+            f"warm: recomputed without a cache, with the rows {[*kept, *(warm.fed_rows or ())]}, the same logits"
+        )
         return _case(
-            record, Ruling.noise, f"{unit} {apart:.4g}; legal schedules explain up to {2 * error:.4g}", facts=facts
+            record, Ruling.noise, "the warm side is, to the last bit, what its own schedule gives", facts=facts
         )
-    return _case(record, Ruling.dirty, f"{unit} {apart:.4g}; legal schedules explain no more than {2 * error:.4g}",
-                 place="the reused part (the subject shows no KV, so not which layer)", facts=facts)  # fmt: skip
+    steps = _steps(warm.tokens, cold.tokens)
+    error = _spread(record, warm.tokens[:steps])
+    apart = _apart(warm, cold) if shown else _gap(record, warm, cold) / 2
+    what = "logits of warm and cold are" if shown else "half of the gap between the two tokens, by the oracle, is"
+    facts.append(f"controls: {len(_schedules(record, len(record.prompt)))} legal schedules, up to {error:.4g} apart")
+    if apart > 2 * error:
+        missing = "no KV is shown" if warm.end is None else "nothing replays its schedule"
+        return _case(record, Ruling.dirty, f"{what} {apart:.4g} apart; legal schedules explain no more than {2 * error:.4g}",
+                     place=f"the reused part ({missing}, so not which layer)", facts=facts)  # fmt: skip
+    power = _power(record, steps, 2 * error)
+    facts.append(f"power: {power}")
+    if not power.enough:
+        return _case(record, Ruling.unclear, f"{what} {apart:.4g} apart, which legal schedules can explain; but they would "
+                     "also hide a wrong token in the cache", facts=facts,
+                     missing="a matched arm (loop(), or an ONNX file), or the rows of each call")  # fmt: skip
+    return _case(
+        record, Ruling.noise, f"{what} {apart:.4g} apart; legal schedules explain up to {2 * error:.4g}", facts=facts
+    )
 
 
-def adjudicate_server(campaign: Campaign, scenario: Scenario) -> Case:
-    """The same question to a server that shows neither schedule nor KV: controls, and fresh texts where they do not do."""
-    played, instance = campaign.play(scenario)
-    if not played:
-        return Case(ruling=Ruling.unclear, turn="", because="; ".join(campaign.result.notes) or "no turn was answered",
-                    missing="a conversation that the server answers")  # fmt: skip
-    turn = played[-1]
-    facts = [f"prompt of {len(turn.prompt)} tokens, {turn.warm.reused} reused warm"]
-    judged = campaign.judge(scenario, turn, instance)
-    if judged is None:
-        why = [str(finding) for _, finding in campaign.result.findings] + campaign.result.notes
-        ruling = Ruling.dirty if campaign.result.findings else Ruling.unclear
-        return Case(ruling=ruling, turn=turn.op.name, because="; ".join(why) or "no cold reply was to be had", facts=facts,
-                    missing=None if ruling is Ruling.dirty else "a way to a cold reply: a salt, or a switch")  # fmt: skip
-    facts.append(f"warm against cold: {judged}")
-    if not turn.hit:
-        return Case(ruling=Ruling.unclear, turn=turn.op.name, because="nothing was reused in this turn", facts=facts,
-                    missing="a second prompt that shares a page with the first")  # fmt: skip
-    if not judged.suspicious:
-        return _covered(turn.op.name, judged, facts)
-    campaign.confirm(scenario, turn, judged)
-    if campaign.result.findings:
-        finding = campaign.result.findings[-1][1]
-        return Case(ruling=Ruling.dirty, turn=turn.op.name, because=finding.message, facts=facts,
-                    place="the reused part (a server shows no KV, so not which layer)")  # fmt: skip
-    return Case(ruling=Ruling.unclear, turn=turn.op.name, because=campaign.result.suspects[-1], facts=facts,
-                missing="more plays on fresh texts (give it more --time), or a subject that shows its KV")  # fmt: skip
+def _recomputed(record: TurnRecord, warm: Observation, kept: Schedule) -> bool:
+    """Whether the calls that the engine made, recomputed without its cache, give each call's logits to the last bit."""
+    if warm.fed_rows is None or warm.last_rows is None or record.recompute is None:
+        return False
+    schedule = [*kept, *warm.fed_rows]
+    context = (*record.prompt, *warm.tokens)[: sum(schedule)]
+    if sum(schedule) > len(context):
+        return False
+    rows = record.recompute(context, schedule)
+    ends = [sum(schedule[: len(kept) + call + 1]) - 1 for call in range(len(warm.fed_rows))]
+    return _first_row(warm.last_rows, [rows[end] for end in ends]) is None
 
 
-def _covered(turn: str, judged: Judged, facts: list[str]) -> Case:
-    if judged.statistic == 0:
-        return Case(
-            ruling=Ruling.same, turn=turn, because="warm and cold agree in everything that is shown", facts=facts
-        )
-    because = "warm and cold are no farther apart than legal schedules of the same tokens"
-    return Case(ruling=Ruling.noise, turn=turn, because=because, facts=facts)
+def _power(record: TurnRecord, steps: int, seen_from: float) -> Power:
+    """Wrong tokens in the reused part, one at a time, recomputed: how many move the logits farther than `seen_from`?"""
+    assert record.recompute is not None
+    reply = record.warm.tokens[: max(steps - 1, 0)]
+    right = record.recompute([*record.prompt, *reply], None)[len(record.prompt) - 1 :]
+    reused = record.warm.reused or record.bound
+    power = Power()
+    for site in range(SITES if reused else 0):
+        wrong = list(record.prompt)
+        at = site * reused // SITES
+        wrong[at] = (wrong[at] + 1 + site % (right.shape[1] - 1)) % right.shape[1]
+        moved = record.recompute([*wrong, *reply], None)[len(record.prompt) - 1 :]
+        power = power.plus(float(np.max(np.abs(moved - right))) > seen_from)
+    return power
 
 
 def _case(record: TurnRecord, ruling: Ruling, because: str, **rest: Any) -> Case:
@@ -218,23 +274,26 @@ def _facts(record: TurnRecord, warm: Observation, cold: Observation) -> list[str
     ]
 
 
-def _first_kv(left: Kv | None, right: Kv | None, what: str) -> str | None:
-    """The first layer and, in it, the first position that differs."""
+def _first_kv(
+    left: Kv | None, right: Kv | None, what: str, *, by_layer: bool = False, before: int | None = None
+) -> str | None:
+    """The first place that differs: by layer, then position, of rows that were kept; else as they are computed, by position.
+
+    `before`: positions from there on were fed other tokens.
+    """
     if left is None or right is None:
         return None
     if len(left) != len(right):
         return f"{what}: {len(left)} layers instead of {len(right)}"
+    found: list[tuple[tuple[int, int], str]] = []
     for layer, pairs in enumerate(zip(left, right, strict=True)):
-        found = [(_position(part), name, part) for name, *sides in zip(PARTS, *pairs, strict=True)
-                 if (part := first_difference(*(np.moveaxis(side, 1, 0) for side in sides))) is not None]  # fmt: skip
-        if found:
-            position, name, difference = min(found, key=lambda each: each[0])
-            return f"{what}: layer {layer}, position {position}, {name} {difference.left} instead of {difference.right}"
-    return None
-
-
-def _position(difference: Difference) -> int:
-    return difference.index[0] if difference.index else 0
+        for name, one, other in zip(PARTS, *pairs, strict=True):
+            part = first_difference(*(np.moveaxis(side, 1, 0)[:before] for side in (one, other)))
+            if part is not None:
+                at = part.index[0] if part.index else 0
+                text = f"{what}: layer {layer}, position {at}, {name} {part.left} instead of {part.right}"
+                found.append(((layer, at) if by_layer else (at, layer), text))
+    return min(found)[1] if found else None
 
 
 def _first_row(left: Rows | None, right: Rows) -> str | None:
@@ -277,13 +336,44 @@ def _apart(warm: Observation, cold: Observation) -> float:
     return max((float(np.max(np.abs(one - other))) for one, other in _pairs(warm, cold)), default=0.0)
 
 
-def _error(record: TurnRecord, warm: Observation, cold: Observation) -> float:
-    """The greatest difference of a logit between two legal schedules, at the step where the replies part."""
+def _matched_apart(record: TurnRecord, warm: Observation) -> float | None:
+    """How far the warm logits are from the replay's, over calls that were fed the same tokens."""
+    assert record.matched is not None
+    if warm.last_rows is None:
+        return None
+    calls = len(record.matched.rows) - len(warm.tokens) + common_prefix(warm.tokens, record.matched.tokens) + 1
+    pairs = zip(warm.last_rows[:calls], record.matched.logits[:calls], strict=False)
+    return max((float(np.max(np.abs(one - other))) for one, other in pairs), default=0.0)
+
+
+def _off(record: TurnRecord, warm: Observation) -> list[str]:
+    apart = _matched_apart(record, warm)
+    return [] if apart is None else [f"that puts the logits {apart:.4g} off at most, while the contexts are the same"]
+
+
+def _steps(warm: Sequence[int], cold: Sequence[int] | None) -> int:
+    """Steps of the reply whose context is the same on both sides."""
+    at = first_token_difference(warm, cold) if cold is not None else None
+    return max(len(warm), 1) if at is None else at + 1
+
+
+def _schedules(record: TurnRecord, length: int) -> list[list[int]]:
+    """Legal schedules: those of the near-tie rule, and some that end a call where the warm one may have."""
+    cuts = {record.warm.reused or 0, length // 3, 2 * length // 3, len(record.prompt) - 1}
+    chunks = [[min(size, length - at) for at in range(0, length, size)] for size in (2, 3, 16)]
+    split = [[cut, length - cut] for cut in sorted(cuts) if 0 < cut < length]
+    return [*legal_schedules(record, length), *split, *chunks]
+
+
+def _spread(record: TurnRecord, reply: Sequence[int]) -> float:
+    """The greatest difference of a logit between two legal schedules, over the steps of `reply`."""
     assert record.recompute is not None
-    at = first_token_difference(warm.tokens, cold.tokens)
-    context = [*record.prompt, *warm.tokens[: at if at is not None else 0]]
-    rows = np.stack([record.recompute(context, schedule)[-1] for schedule in legal_schedules(record, len(context))])
-    return float(np.max(rows.max(axis=0) - rows.min(axis=0)))
+    context = [*record.prompt, *reply[: max(len(reply) - 1, 0)]]
+    rows = [
+        record.recompute(context, schedule)[len(record.prompt) - 1 :] for schedule in _schedules(record, len(context))
+    ]
+    stacked = np.stack(rows)
+    return float(np.max(stacked.max(axis=0) - stacked.min(axis=0)))
 
 
 def _gap(record: TurnRecord, warm: Observation, cold: Observation) -> float:

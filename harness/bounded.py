@@ -117,6 +117,12 @@ def _gap(cold: Logprobs, top: int, token: int) -> float | None:
     return max(cold[top] - cold.get(token, min(cold.values())), 0.0)
 
 
+def resolution(reply: Reply) -> float:
+    """The last bit, as a float32, of the largest log-probability shown, in nats; 0 where none is."""
+    shown = [abs(value) for row in reply.logprobs or () for value in row.values() if math.isfinite(value)]
+    return 2.0 ** (math.floor(math.log2(max(shown))) - 23) if shown and max(shown) > 0 else 0.0
+
+
 def p_value(statistic: float, controls: Sequence[float]) -> float:
     """The share of the controls, the turn among them, that are at least as far off."""
     return (1 + sum(control >= statistic for control in controls)) / (len(controls) + 1)
@@ -181,13 +187,21 @@ class Evidence:
 
     product: float = 1.0
     plays: int = 0
+    suspicious: int = 0
     clean: int = 0
 
     def add(self, judged: Judged) -> None:
         """One more play."""
         self.product *= judged.e
         self.plays += 1
+        self.suspicious += judged.suspicious
         self.clean = 0 if judged.suspicious else self.clean + 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.suspicious} of {self.plays} plays on fresh texts are farther off than all {CONTROLS} legal schedules of "
+            f"theirs (e-value {self.product:.4g}; {EVIDENCE:.0f} is a fault)"
+        )
 
     @property
     def enough(self) -> bool:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from .bounded import CONTROLS, EVIDENCE, SITES, Evidence, Judged, Power, Reply, judge
+from .bounded import CONTROLS, SITES, Evidence, Judged, Power, Reply, difference, judge, resolution
+from .compare import common_prefix
 from .observation import Observation, Tokens
+from .played import Played, by_itself, differs, not_cold, reply_of, same_bits, until
 from .scenario import Scenario, Settings, Turn, resolve
 from .shapes import NONCE, Texts, shapes
 from .subject import Instance, RefusedError, Subject
@@ -28,30 +30,10 @@ AGAIN = 3
 """So often a wrong count, or a reply that depends on other traffic, must show on fresh texts: chance may explain one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Played:
-    """A turn as it was played warm. `most`: the longest prefix that some earlier request of its tenant had in common."""
-
-    op: Turn
-    prompt: Tokens
-    warm: Observation
-    most: int
-
-    @property
-    def hit(self) -> bool:
-        """Whether it reused anything; where that is not counted, whether it could have."""
-        return bool(self.most if self.warm.reused is None else self.warm.reused)
-
-    @property
-    def overstated(self) -> bool:
-        """More is said to have been reused than anybody has sent before."""
-        return (self.warm.reused or 0) > self.most
-
-
 @dataclass(kw_only=True)
 class CampaignResult:
     """What came of it. `placed`: turns that gave the same bits alone as among other traffic. `evidence`: the greatest product
-    of e-values of any shape that was played again."""
+    of e-values of any shape that was played again. `least_plant`: how far off the nearest wrong page that was seen is."""
 
     verdict: Verdict = Verdict.NOT_RUN
     why: str | None = None
@@ -64,6 +46,7 @@ class CampaignResult:
     placed: int = 0
     replays: int = 0
     evidence: float = 1.0
+    least_plant: float | None = None
     suspects: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -139,7 +122,7 @@ class Campaign:
                 self.result.notes.append(f"{scenario.title}, {op.name}: refused, {error}")
                 continue
             before = sent.setdefault(op.salt, []) if self._salts else self._sent
-            most = min(max((_common(prompt, earlier) for earlier in before), default=0), len(prompt) - 1)
+            most = min(max((common_prefix(prompt, earlier) for earlier in before), default=0), len(prompt) - 1)
             played.append(Played(op=op, prompt=prompt, warm=warm, most=most if self._salts else max(most, NONCE)))
             context = (*prompt, *warm.tokens)
             before.append(context)
@@ -156,29 +139,32 @@ class Campaign:
             self._recount(scenario, turn)
         if self.result.findings or not (turn.hit and turn.warm.tokens) or turn.op.cancel_after is not None:
             return
-        judged = self.judge(scenario, turn, instance, power=True)
+        plants = PLANTS if self.result.power.sites < SITES else 0
+        judged = self.judge(scenario, turn, instance, plants=plants)
         if judged is not None and judged.suspicious and not self.result.findings:
             self.confirm(scenario, turn, judged)
 
-    def judge(self, scenario: Scenario, turn: Played, instance: Instance, *, power: bool = False) -> Judged | None:
-        """The turn against the cold reply and its controls; None where no cold reply is to be had, or no room for one."""
+    def judge(self, scenario: Scenario, turn: Played, instance: Instance, *, plants: int = 0) -> Judged | None:
+        """The turn against the cold reply and its controls; None where no cold reply is to be had, or no room for one.
+
+        `plants`: so many wrong pages are tried beside, for the power gate.
+        """
         count = len(turn.warm.tokens)
         try:
             long = self._cold(instance, turn, turn.prompt, count + CONTROLS - 1)
             if long.reused:
-                self._found(scenario, _warm_cold(turn, long))
+                self._found(scenario, not_cold(turn, long))
                 return None
-            cold = _reply(long)
+            cold = reply_of(long)
             if len(cold.tokens) < count + CONTROLS - 1:
                 return None
             controls = []
             for at in range(CONTROLS):
                 seen = self._cold(instance, turn, (*turn.prompt, *cold.tokens[:at]), count)
-                controls.append((_reply(seen), cold.part(at, count)))
-            judged = judge(_reply(turn.warm), cold.part(0, count), controls)
+                controls.append((reply_of(seen), cold.part(at, count)))
+            judged = judge(reply_of(turn.warm), cold.part(0, count), controls)
             self.result.judged += 1
-            if power:
-                self._plant(turn, instance, cold.part(0, count), controls)
+            self._plant(turn, instance, cold.part(0, count), controls, plants)
             return judged
         except RefusedError as error:
             self.result.notes.append(f"{scenario.title}, {turn.op.name}: not judged, {error}")
@@ -189,7 +175,7 @@ class Campaign:
         evidence = Evidence()
         last = first
         while not evidence.enough and not evidence.refuted and self._time_left():
-            played, instance = self.play(self._texts.fresh(_until(scenario, turn.op.name)))
+            played, instance = self.play(self._texts.fresh(until(scenario, turn.op.name)))
             again = next((each for each in played if each.op.name == turn.op.name and each.hit), None)
             judged = self.judge(scenario, again, instance) if again is not None else None
             if judged is None:
@@ -198,30 +184,51 @@ class Campaign:
             last = judged if judged.suspicious else last
         self.result.replays += evidence.plays
         self.result.evidence = max(self.result.evidence, evidence.product)
-        said = f"e-value {evidence.product:.4g} of {EVIDENCE:.0e} after {evidence.plays} plays on fresh texts"
-        told = f"{scenario.title}, turn {turn.op.name}: {first}; {said}"
+        told = f"{scenario.title}, turn {turn.op.name}: {first}; {evidence}"
         if evidence.enough:
-            self._found(scenario, _differs(turn, first, last, f"{said}; {self.split(turn)}"))
+            self._rule(scenario, turn, first, last, str(evidence))
         elif evidence.refuted:
             self.result.notes.append(
-                f"suspicious once, by chance: {told}, the last {evidence.clean} of which showed nothing"
+                f"suspicious once, by chance: {told}, the last {evidence.clean} of which show nothing"
             )
         else:
             self.result.suspects.append(told)
 
-    def split(self, turn: Played) -> str:
-        """Whether a new tenant that gets the prompt in two parts is as wrong: then it is any hit, else what came before."""
+    def _rule(self, scenario: Scenario, turn: Played, first: Judged, last: Judged, said: str) -> None:
+        """A fault; unless every hit is off, and nearer to rounding than to any wrong page: other kernels on a hit would be.
+
+        Nearer on a scale of powers: rounding is the worst of the legal schedules, or the last bit of what is shown where none
+        of them rounds at all; a wrong page is the nearest of those planted.
+        """
+        split, cold = self.split(turn), self._reference(turn)
+        general = split is not None and difference(split, cold).size > last.worst
+        least, off = self.result.least_plant, max(first.statistic, last.statistic)
+        rounding = max(last.worst, resolution(cold))
+        where = "a plain hit on the same tokens is off too" if general else "a plain hit on the same tokens is not"
+        if general and first.difference.sup is not None and least is not None and off**2 < rounding * least:
+            self.result.suspects.append(
+                f"{scenario.title}, turn {turn.op.name}: {first}; {said}; but {where}, and the least of the wrong pages "
+                f"planted here is off by {least:.4g}: other kernels on a hit would look like this"
+            )
+        else:
+            self._found(scenario, differs(turn, first, last, f"{said}; {where}"))
+
+    def _reference(self, turn: Played) -> Reply:
+        instance = self.subject.open(Settings(), poison=None)
+        return reply_of(self._cold(instance, turn, turn.prompt, len(turn.warm.tokens)))
+
+    def split(self, turn: Played) -> Reply | None:
+        """The reply of a new tenant that gets the prompt in two parts: a plain hit. None where it is refused."""
         cut = min(turn.warm.reused or turn.most, len(turn.prompt) - 1)
         try:
             instance = self.subject.open(Settings(), poison=None)
-            plain = replace(turn.op, max_new_tokens=len(turn.warm.tokens))
+            plain = replace(turn.op, max_new_tokens=len(turn.warm.tokens), cancel_after=None)
             instance.turn(replace(plain, max_new_tokens=1), turn.prompt[:cut])
             seen = instance.turn(plain, turn.prompt)
         except RefusedError as error:
-            return f"sending it in two parts was refused ({error})"
-        same = seen.tokens == turn.warm.tokens and seen.logprobs == turn.warm.logprobs
-        what = "gives the same wrong reply" if same else "gives another reply"
-        return f"the prompt in two parts, cut at {cut}, {what} (cached {seen.reused})"
+            self.result.notes.append(f"sending {turn.op.name} in two parts was refused: {error}")
+            return None
+        return reply_of(seen) if len(seen.tokens) == len(turn.warm.tokens) else None
 
     def _place(self, scenario: Scenario, played: Sequence[Played]) -> None:
         """The last turn, alone with those that it goes back to, gives the same bits and the same count; no statistics."""
@@ -234,8 +241,8 @@ class Campaign:
             if again:
                 scenario = self._texts.fresh(scenario)
                 played, _instance = self.play(scenario)
-            alone, _instance = self.play(_alone(scenario, name))
-            same = _same(played, alone)
+            alone, _instance = self.play(by_itself(scenario, name))
+            same = same_bits(played, alone)
             if same is None:
                 return
             if same:
@@ -263,7 +270,7 @@ class Campaign:
     def _recount(self, scenario: Scenario, turn: Played) -> None:
         """A count that cannot be right must show again on fresh texts."""
         for _ in range(AGAIN):
-            played, _instance = self.play(self._texts.fresh(_until(scenario, turn.op.name)))
+            played, _instance = self.play(self._texts.fresh(until(scenario, turn.op.name)))
             if not any(each.op.name == turn.op.name and each.overstated for each in played):
                 self.result.suspects.append(f"{scenario.title}, turn {turn.op.name}: {turn.warm.reused} cached, once")
                 return
@@ -273,17 +280,22 @@ class Campaign:
                     left=f"{turn.warm.reused} cached", right=f"{turn.most} at most"),
         )  # fmt: skip
 
-    def _plant(self, turn: Played, instance: Instance, cold: Reply, controls: Sequence[tuple[Reply, Reply]]) -> None:
+    def _plant(
+        self, turn: Played, instance: Instance, cold: Reply, controls: Sequence[tuple[Reply, Reply]], plants: int
+    ) -> None:
         """Cold replies to the prompt with one reused page of other tokens: what a wrong page would look like."""
         reused = turn.warm.reused or turn.most
-        for number in range(PLANTS if self.result.power.sites < SITES else 0):
+        for number in range(plants):
             wrong = self._wrong_page(turn.prompt, reused, number)
             if wrong is not None and self._time_left():
-                seen = judge(_reply(self._cold(instance, turn, wrong, len(cold.tokens))), cold, controls)
+                seen = judge(reply_of(self._cold(instance, turn, wrong, len(cold.tokens))), cold, controls)
                 self.result.power = self.result.power.plus(seen.suspicious)
+                if seen.suspicious:
+                    least = self.result.least_plant
+                    self.result.least_plant = seen.statistic if least is None else min(least, seen.statistic)
 
     def _wrong_page(self, prompt: Tokens, reused: int, number: int) -> Tokens | None:
-        """The last reused page, then any of them; by turns another text, and the same tokens one place on.
+        """The last reused page, then any of them; by turns another text, and the same tokens some places on.
 
         None where no whole page was reused, or no other page is to be had: more than half of its tokens must change.
         """
@@ -292,7 +304,8 @@ class Campaign:
         pages = reused // self.unit
         page = pages - 1 if number < PLANTS // 2 else self._texts.source.randrange(pages)
         right = prompt[page * self.unit : (page + 1) * self.unit]
-        moved = (*right[1:], right[0])
+        by = 1 + (number // 2) % max(self.unit - 1, 1)
+        moved = (*right[by:], *right[:by])
         others = [moved, *(self._texts.span(self.unit) for _ in range(PLANTS))][number % 2 == 0 :]
         for other in others:
             if 2 * sum(a != b for a, b in zip(other, right, strict=True)) > self.unit:
@@ -324,54 +337,3 @@ class Campaign:
             result.verdict, result.why = Verdict.UNKNOWN, f"underpowered: {result.power}"
         else:
             result.verdict = Verdict.PASS
-
-
-def _until(scenario: Scenario, name: str) -> Scenario:
-    """Nothing after the named turn."""
-    names = [op.name if isinstance(op, Turn) else None for op in scenario.ops]
-    return replace(scenario, ops=scenario.ops[: names.index(name) + 1])
-
-
-def _alone(scenario: Scenario, name: str) -> Scenario:
-    """The named turn and those that its prompt is made from."""
-    turns = {op.name: op for op in scenario.ops if isinstance(op, Turn)}
-    kept: set[str] = set()
-    at: str | None = name
-    while at is not None and at not in kept and at in turns:
-        kept.add(at)
-        at = turns[at].base
-    return replace(scenario, ops=tuple(turn for turn in turns.values() if turn.name in kept))
-
-
-def _same(among: Sequence[Played], alone: Sequence[Played]) -> bool | None:
-    """Whether the same turns gave the same bits. None where they need not: something else served as a prefix, or was cut off."""
-    by_name = {turn.op.name: turn for turn in among}
-    pairs = [(by_name[turn.op.name], turn) for turn in alone if turn.op.name in by_name]
-    if len(pairs) in (0, len(among)) or any(a.op.cancel_after is not None or a.most != b.most for a, b in pairs):
-        return None
-    return all(
-        (a.prompt, a.warm.tokens, a.warm.logprobs, a.warm.reused)
-        == (b.prompt, b.warm.tokens, b.warm.logprobs, b.warm.reused)
-        for a, b in pairs
-    )
-
-
-def _reply(seen: Observation) -> Reply:
-    return Reply(tokens=seen.tokens, logprobs=seen.logprobs)
-
-
-def _common(left: Tokens, right: Tokens) -> int:
-    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-
-
-def _warm_cold(turn: Played, cold: Observation) -> Finding:
-    return Finding(check="cold", arm="cold", component="control", turn=turn.op.name, place="reused count of the cold arm",
-                   message="the cold arm is not cold: tokens of another tenant, or of a request that asked for no reuse",
-                   left="0 expected", right=str(cold.reused))  # fmt: skip
-
-
-def _differs(turn: Played, first: Judged, last: Judged, said: str) -> Finding:
-    return Finding(check="cold", arm="cold", component="logprobs" if first.difference.sup is not None else "tokens",
-                   turn=turn.op.name, step=first.difference.step, place=f"reused {turn.warm.reused} of {len(turn.prompt)}",
-                   message=f"warm and cold differ by more than legal schedules do; {said}",
-                   left=str(first), right=f"on fresh texts: {last}")  # fmt: skip

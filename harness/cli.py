@@ -93,6 +93,9 @@ def verify(
     examples: Annotated[int, typer.Option(help="Conversations to generate for each leg.", min=0, max=1_000_000)] = 30,
     seconds: Annotated[float, typer.Option("--time", help="Seconds to spend on each leg, after loading.", min=1)] = 120,
     seed: Annotated[int, typer.Option(help="Seed of the generated conversations.")] = 0,
+    longest: Annotated[
+        int, typer.Option("--longest", help="Longest context of a generated conversation, in positions.", min=16)
+    ] = 64,
     cases: Annotated[list[Path] | None, typer.Option("--case", help="Case files to play first.")] = None,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Do not stop a leg at its first failure.")] = False,
     no_shrink: Annotated[bool, typer.Option("--no-shrink", help="Leave a failing conversation as it is.")] = False,
@@ -119,7 +122,7 @@ def verify(
     requests = [
         Request(
             model=model, backend=name, subject=other, options=options_of(option), device=device, numerics=numerics,
-            examples=examples, seconds=seconds, seed=seed, threads=threads, cases=played, keep_going=keep_going,
+            examples=examples, seconds=seconds, seed=seed, longest=longest, threads=threads, cases=played, keep_going=keep_going,
         )
         for model in url or models or builtin_models()
         for other, name in judged

@@ -50,6 +50,12 @@ def first_token_difference(left: Sequence[int], right: Sequence[int]) -> int | N
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix."""
+    at = first_token_difference(left, right)
+    return len(left) if at is None else at
+
+
 def elided(tokens: Sequence[int], around: int, width: int = 4) -> str:
     """A short text of a token sequence near one place, equal parts left out."""
     start, stop = max(0, around - width), around + width + 1

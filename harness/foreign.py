@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from .compare import common_prefix
 from .observation import PageKey, Tokens
-from .reference import Prediction, Twin, common
+from .reference import Prediction, Twin
 from .subject import ReuseModel
 
 
@@ -28,7 +29,7 @@ class ForeignTwin(Twin):
         plan = super().predict(session, prompt, salt, decline_rewind=decline_rewind)
         reused = plan.reused
         if self.model.scope == "engine" and self.stateful:
-            reused = max((common(prompt, seen) for tenant, seen in self.contexts if tenant == salt), default=0)
+            reused = max((common_prefix(prompt, seen) for tenant, seen in self.contexts if tenant == salt), default=0)
         reused = max(min(reused, len(prompt) - self.model.leaves), 0)
         return self.cut(plan, prompt, reused - reused % self.model.granularity)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .compare import common_prefix
 from .observation import Kv, Observation, Tokens
 from .scenario import Settings, Turn
 from .subject import Instance, Subject
@@ -68,10 +69,7 @@ class PlantedInstance:
 
     def shared(self, op: Turn, prompt: Tokens) -> int:
         """How much of the prompt the session was told before."""
-        held = self.held.get(op.session, ())
-        return next(
-            (at for at, (a, b) in enumerate(zip(held, prompt, strict=False)) if a != b), min(len(held), len(prompt))
-        )
+        return common_prefix(self.held.get(op.session, ()), prompt)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)

@@ -130,7 +130,7 @@ class Twin:
     def _kept(self, held: _Held | None, prompt: Tokens, salt: str | None, wanted: int) -> tuple[int, str]:
         if held is None or held.salt != salt:
             return 0, "identity"
-        shared = common(prompt, held.context)
+        shared = _common(prompt, held.context)
         n = min(shared, held.length, wanted)
         return n, "wanted" if n == wanted else "current" if n == held.length else "shared"
 
@@ -171,8 +171,7 @@ class Twin:
         )
 
 
-def common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix."""
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
     n = 0
     while n < min(len(left), len(right)) and left[n] == right[n]:
         n += 1

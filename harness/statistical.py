@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .campaign import Campaign, CampaignResult, Played
+from .campaign import Campaign, CampaignResult
 from .events import Event, LegFinished, LegStarted, ScenarioPlayed
+from .played import Played
 from .runner import Arms, ScenarioResult
 from .scenario import Scenario
 from .texts import material
@@ -26,7 +27,11 @@ class StatisticalRun:
         self._emit = emit
         self._number = 0
         self._started = time.monotonic()
-        corpus = material(arms.encode, arms.vocab_size) or tuple(range(arms.vocab_size))
+        corpus = (
+            getattr(arms.subject, "text", None)
+            or material(arms.encode, arms.vocab_size)
+            or tuple(range(arms.vocab_size))
+        )
         self._campaign = Campaign(arms.subject, corpus, seconds=request.seconds, seed=request.seed)
 
     def run(self) -> LegFinished:

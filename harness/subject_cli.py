@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from .adjudicate import Case, adjudicate_server
+from .adjudicate import Case
 from .adjudicate import adjudicate as rule
+from .adjudicate_server import adjudicate_server
 from .campaign import Campaign
 from .cli import Json, Options, SubjectName, Threads, case_of, options_of, usage
+from .compare import common_prefix
 from .conformance import LAWS, Bench
 from .conformance import tried as try_law
 from .known import Divergence, KnownError, load, shipped
@@ -155,12 +157,16 @@ def _request(model: Path | str, subject: str, options: dict[str, str], numerics:
 
 
 def _pair(arms: Arms, first: str, second: str, new: int) -> Scenario:
-    """Two prompts as a conversation on one session."""
-    prompts = [tuple(_ids(arms, text)) for text in (first, second)]
-    turns = [
-        Turn(name=name, append=ids, max_new_tokens=new) for name, ids in zip(("first", "second"), prompts, strict=True)
-    ]
-    return Scenario(ops=tuple(turns), title="two prompts")
+    """Two prompts as a conversation on one session: the second is told as what it shares with the first, and the rest."""
+    one, other = (tuple(_ids(arms, text)) for text in (first, second))
+    shared = common_prefix(one, other)
+    return Scenario(
+        ops=(
+            Turn(name="first", append=one, max_new_tokens=new),
+            Turn(name="second", base="first", part="prompt", keep=shared, append=other[shared:], max_new_tokens=new),
+        ),
+        title="two prompts",
+    )
 
 
 def _ids(arms: Arms, given: str) -> Sequence[int]:
@@ -199,5 +205,9 @@ def _text(case: Case, described: Mapping[str, Any], scenario: Scenario) -> str:
     if case.missing:
         lines.append(f"To tell, it would take {case.missing}.")
     lines += ["", *(f"- {fact}" for fact in case.facts)]
-    lines += ["", "Engine: " + ", ".join(f"{name} {value}" for name, value in described.items())]
-    return "\n".join([*lines, "", "Conversation:", "```json", json.dumps(scenario.to_json()), "```"])
+    lines += [
+        "",
+        "Engine: " + ", ".join(f"{name} {value}" for name, value in described.items() if value not in ({}, None)),
+    ]
+    return "\n".join([*lines, "", "Conversation (`warmcold adjudicate --case FILE` rules on it again):", "```json",
+                      json.dumps(scenario.to_json()), "```"])  # fmt: skip

@@ -42,6 +42,7 @@ OnFailure = Callable[[Arms, Watch, ScenarioPlayed], None]
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What to verify. `seconds` bounds the time after loading; `cases` are played first; `keep_going`: past failures.
+    `longest`: generated contexts, in positions.
 
     `subject`: another engine's name, to be judged instead of `backend`, with its `options`; `model` may then be an address.
 
@@ -57,6 +58,7 @@ class Request:
     examples: int = 30
     seconds: float = 120.0
     seed: int = 0
+    longest: int = 64
     threads: int = 2
     cases: Sequence[tuple[str, Scenario]] = ()
     keep_going: bool = False
@@ -150,7 +152,7 @@ class _Run:
         if going and self._drawn():
             profile = Profile(
                 vocab_size=self.arms.vocab_size,
-                longest=min(self.arms.max_context, 64),
+                longest=min(self.arms.max_context, self.request.longest),
                 operations=self.arms.subject.capabilities.operations,
                 boundaries=self.arms.subject.capabilities.boundaries,
                 plain=self.arms.subject.capabilities.reuse.scope != "glossary",

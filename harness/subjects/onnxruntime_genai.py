@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime_genai as og
 from numpy.typing import NDArray
 
+from ..compare import common_prefix
 from ..observation import Kv, Observation, Tokens
 from ..scenario import ScenarioError, Settings, Turn
 from ..subject import Capabilities, Loop, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
@@ -285,7 +286,7 @@ class GenaiInstance(PlainInstance):
                 len(session.generator.get_sequence(0)),
                 False,
             )  # an end token it left out is appended too
-        n = min(_common(context, prompt), session.fed, len(prompt) - 1)
+        n = min(common_prefix(context, prompt), session.fed, len(prompt) - 1)
         if not context or self.cut(session, n):
             return n, n, False
         session.generator, session.context, session.fed = self._subject.generator(), (), 0  # refused: begin anew
@@ -299,11 +300,6 @@ class GenaiInstance(PlainInstance):
 
 def _rows(get: Any, ports: Sequence[tuple[str, str]], n: int) -> Kv:
     return tuple((np.array(get(key)[0, :, :n]), np.array(get(value)[0, :, :n])) for key, value in ports)
-
-
-def _common(left: Tokens, right: Tokens) -> int:
-    pairs = zip(left, right, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(left), len(right)))
 
 
 def _config(model: Path) -> Mapping[str, Any]:

@@ -1,16 +1,18 @@
-"""How the servers that take token ids are asked, and what each of them shows. One small class a dialect; no I/O of its own.
+"""How servers are asked for token ids, and what each of them shows. One small class a dialect; no I/O of its own.
 
 | dialect | prefix cache told apart by | cold by | cached count | log-probabilities |
 |---|---|---|---|---|
 | vLLM, and servers that speak like it | `cache_salt` | a salt of its own | `cached_tokens` | up to 20 |
 | SGLang | `extra_key` | a key of its own | `cached_tokens` | any number |
 | llama-server | nothing | `cache_prompt: false` | `timings.cache_n` | any number |
+| llama-cpp-python's server | nothing | an unrelated request in between | none | any number, by text |
 | other OpenAI servers | nothing | an unrelated request in between | `cached_tokens` | 5 |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -26,6 +28,9 @@ class Transport(Protocol):
 
     def find(self, method: str, path: str, body: Json | None = None) -> Any:
         """The JSON answer; None where the server has no such path."""
+
+    def ask(self, path: str, body: Json) -> Json:
+        """The JSON answer to a request. RefusedError with the server's words where it refuses it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +63,23 @@ class Limits:
 
 
 class Dialect(Protocol):
-    """One kind of server. `salts`: tenants are kept apart; `isolates`: a cold request needs no help by other requests."""
+    """One kind of server. `salts`: tenants are kept apart; `isolates`: a cold request needs no help by other requests.
+
+    `one_state`: it keeps the last request only, so that any other request takes its place, however short.
+    """
 
     name: ClassVar[str]
     path: ClassVar[str]
     salts: bool
     isolates: bool
     hides_zero: ClassVar[bool]
+    one_state: ClassVar[bool]
 
     def body(self, ask: Ask) -> dict[str, Any]:
         """The request."""
 
-    def read(self, answer: Json) -> Answer:
-        """A whole answer. SubjectError where it lacks token ids."""
+    def read(self, answer: Json, ask: Ask) -> Answer:
+        """A whole answer to `ask`. SubjectError where it lacks token ids; RefusedError where they cannot be told."""
 
     def delta(self, event: Json) -> Sequence[int]:
         """Token ids in one event of a stream."""
@@ -88,6 +97,7 @@ class Vllm:
     name: ClassVar[str] = "vllm"
     path: ClassVar[str] = "/v1/completions"
     hides_zero: ClassVar[bool] = True
+    one_state: ClassVar[bool] = False
     first_with_salts: ClassVar[tuple[int, int]] = (0, 9)
 
     def __init__(self, http: Transport, model: str, top: int, version: str = "") -> None:
@@ -111,7 +121,7 @@ class Vllm:
             body["cache_salt"] = ask.space
         return body
 
-    def read(self, answer: Json) -> Answer:
+    def read(self, answer: Json, ask: Ask) -> Answer:
         """See `Dialect.read`."""
         choice = answer["choices"][0]
         shown = choice.get("logprobs") or {}
@@ -162,6 +172,7 @@ class Sglang:
     name: ClassVar[str] = "sglang"
     path: ClassVar[str] = "/generate"
     hides_zero: ClassVar[bool] = False
+    one_state: ClassVar[bool] = False
 
     def __init__(self, http: Transport, model: str, top: int) -> None:
         self._http, self._model, self._top = http, model, top
@@ -179,7 +190,7 @@ class Sglang:
             "stream": ask.stream,
         }
 
-    def read(self, answer: Json) -> Answer:
+    def read(self, answer: Json, ask: Ask) -> Answer:
         """See `Dialect.read`."""
         meta = answer["meta_info"]
         tokens = answer.get("output_ids")
@@ -220,6 +231,7 @@ class LlamaServer:
     name: ClassVar[str] = "llama-server"
     path: ClassVar[str] = "/completion"
     hides_zero: ClassVar[bool] = False
+    one_state: ClassVar[bool] = False
 
     def __init__(self, http: Transport, model: str, top: int) -> None:
         self._http, self._model, self._top = http, model, top
@@ -241,7 +253,7 @@ class LlamaServer:
             body["id_slot"] = ask.slot
         return body
 
-    def read(self, answer: Json) -> Answer:
+    def read(self, answer: Json, ask: Ask) -> Answer:
         """See `Dialect.read`. `tokens_cached` counts what the slot holds at the end, reply and all: that is not a hit."""
         rows = answer.get("completion_probabilities") or ()
         tokens = answer.get("tokens") or [row["id"] for row in rows if "id" in row]
@@ -271,6 +283,135 @@ class LlamaServer:
         return Limits(context=int(context), vocab=meta.get("n_vocab"))
 
 
+class LlamaCppPython:
+    """llama-cpp-python's own `/v1/completions`: text in, text out, and what follows a token id must follow from its text.
+
+    So only ids are used whose texts, put together in any order, are these ids again (`settle`), and the reply is held to them
+    by a bias: it never ends by itself, and its text says which ids it is. Log-probabilities come before the bias.
+    """
+
+    name: ClassVar[str] = "llama-cpp-python"
+    path: ClassVar[str] = "/v1/completions"
+    hides_zero: ClassVar[bool] = False
+    one_state: ClassVar[bool] = True
+    bias: ClassVar[float] = 100.0
+    """OpenAI's reference has it that 100 "should result in exclusive selection". More would cost bits of the logits."""
+    too_long: ClassVar[int] = 2**15
+    """So many words are sent to be told how long a prompt may be; they are refused before anything is computed."""
+
+    def __init__(self, http: Transport, model: str, top: int) -> None:
+        self._http, self._model = http, model
+        self.salts = self.isolates = False
+        self._head = self._ids("")
+        letter = self._ids("a")
+        if letter[: len(self._head)] != self._head:
+            raise SubjectError(
+                f"{http.url}: {model} ends each prompt with a token of its own; no reply continues a prompt"
+            )
+        self._space = " " if (self._spelt(letter[len(self._head) :]) or "").startswith(" ") else ""
+        self._pieces: dict[int, str] = {}
+        self._labels: dict[str, int] = {}
+        asked = {"model": model, "prompt": "a", "max_tokens": 1, "logprobs": top}
+        self._top = top if http.find("POST", self.path, asked) is not None else None
+
+    def settle(self, ids: Iterable[int]) -> tuple[int, ...]:
+        """Those of `ids` that may stand next to each other in any order, in theirs. SubjectError where there are too few."""
+        ids = tuple(ids)
+        spelt = {token: self._spelt([token]) or "" for token in dict.fromkeys(ids)}
+        for token in sorted(spelt, key=lambda each: not spelt[each].startswith(" ")):  # whole words before their parts
+            others = [part for other in self._pieces for part in (other, token)]
+            self._pieces[token] = spelt[token]
+            if not spelt[token] or not self._survives([token, *others, token]):
+                del self._pieces[token]
+        if len(self._pieces) < 2:
+            raise SubjectError(
+                f"{self._http.url}: text does not survive {self._model}'s tokenizer, so no ids can be sent"
+            )
+        self._labels = {piece: token for token, piece in self._pieces.items()}
+        return tuple(token for token in ids if token in self._pieces)
+
+    def body(self, ask: Ask) -> dict[str, Any]:
+        """See `Dialect.body`. RefusedError for a prompt that no text stands for."""
+        body: dict[str, Any] = {
+            "model": self._model,
+            "prompt": self._text(ask.prompt),
+            "max_tokens": ask.count,
+            "temperature": 0,
+            "repeat_penalty": 1,
+            "logit_bias": {str(token): self.bias for token in self._pieces},
+            "stream": ask.stream,
+        }
+        if self._top is not None and not ask.stream:
+            body["logprobs"] = self._top
+        return body
+
+    def read(self, answer: Json, ask: Ask) -> Answer:
+        """See `Dialect.read`. The ids are those of prompt and reply as one text, if they are as many as the server counted."""
+        choice, usage = answer["choices"][0], answer["usage"]
+        prompt = (*self._head, *ask.prompt)
+        ids = self._ids(self._text(ask.prompt) + choice["text"])
+        reply = ids[len(prompt) :]
+        if ids[: len(prompt)] != prompt or usage["prompt_tokens"] != len(prompt):
+            raise RefusedError(f"as text, followed by {choice['text']!r:.80}, the prompt is other tokens than it was")
+        if len(reply) != usage["completion_tokens"] or not self._pieces.keys() >= set(reply):
+            raise RefusedError(f"the reply {choice['text']!r:.80} does not say which tokens it is")
+        if choice["finish_reason"] != "length":
+            raise RefusedError(f"the reply ended by itself after {len(reply)} tokens, in spite of the bias")
+        rows = (choice.get("logprobs") or {}).get("top_logprobs") or ()
+        shown = tuple(self._row(row) for row in rows)
+        return Answer(tokens=reply, logprobs=shown if len(shown) == len(reply) else None, cached=None)
+
+    def delta(self, event: Json) -> Sequence[int]:
+        """See `Dialect.delta`. A text that is none of the settled ones is left out."""
+        texts = [choice.get("text") for choice in event.get("choices", ())]
+        return [self._labels[text] for text in texts if text in self._labels and self._labels[text] >= 0]
+
+    def encode(self, text: str) -> Sequence[int]:
+        """See `Dialect.encode`. What the server puts before each prompt is left out."""
+        return self._ids(text)[len(self._head) :]
+
+    def limits(self) -> Limits:
+        """See `Dialect.limits`. Learnt from a refusal: the server says it nowhere else."""
+        try:
+            self._http.ask(self.path, {"model": self._model, "prompt": "a " * self.too_long, "max_tokens": 1})
+        except RefusedError as error:
+            found = re.search(r"maximum context length is (\d+)", str(error))
+            if found:
+                return Limits(context=int(found[1]) - len(self._head), vocab=None)
+        raise SubjectError(f"{self._http.url}: the server does not say its context length; give the option context=N")
+
+    def _row(self, row: Mapping[str, float]) -> Mapping[int, float]:
+        """Texts of unsettled tokens get a number below 0, the same each time; parts of characters are nothing and left out."""
+        labels = self._labels
+        return {labels.setdefault(text, -1 - len(labels)): float(value) for text, value in row.items() if text}
+
+    def _text(self, ids: Sequence[int]) -> str:
+        """The text that is these ids. Of settled ones it needs no asking; `read` looks at what came of it."""
+        known = all(token in self._pieces for token in ids)
+        spelt = "".join(self._pieces[token] for token in ids) if known else self._spelt(ids)
+        text = None if spelt is None or not spelt.startswith(self._space) else spelt.removeprefix(self._space)
+        if not text or not (known or self._ids(text) == (*self._head, *ids)):
+            raise RefusedError(f"this server takes text, and none stands for these {len(ids)} tokens; give others")
+        return text
+
+    def _survives(self, ids: Sequence[int]) -> bool:
+        try:
+            return self._ids(self._text(ids)) == (*self._head, *ids)
+        except RefusedError:
+            return False
+
+    def _spelt(self, ids: Sequence[int]) -> str | None:
+        """None where the ids end within a character."""
+        answer = self._http.find("POST", "/extras/detokenize", {"model": self._model, "tokens": list(ids)})
+        text: str | None = (answer or {}).get("text")
+        return text
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(
+            _tokens(self._http, self._http.find("POST", "/extras/tokenize", {"model": self._model, "input": text}))
+        )
+
+
 def detect(http: Transport, model: str | None, top: int) -> Dialect:
     """The dialect of the server, by what it says of itself. SubjectError where it offers no model."""
     cards = (http.find("GET", "/v1/models") or {}).get("data") or []
@@ -288,6 +429,8 @@ def detect(http: Transport, model: str | None, top: int) -> Dialect:
     version = http.find("GET", "/version")
     if chosen.get("owned_by") == "vllm" or (version is not None and "max_model_len" in chosen):
         return Vllm(http, chosen["id"], min(top, 20), str((version or {}).get("version", "")))
+    if "tokens" in (http.find("POST", "/extras/tokenize", {"input": ""}) or {}):
+        return LlamaCppPython(http, chosen["id"], top)
     return OpenAi(http, chosen["id"], top)
 
 

@@ -1,4 +1,4 @@
-"""Any server that takes token ids, over HTTP: no admin right, no patch. Levels L0 to L2, as the server shows.
+"""Any server that takes token ids, or texts that stand for them, over HTTP: no admin right, no patch. Levels L0 to L2.
 
 A tenant is a cache salt where the server has one. Where it has none, the server is one tenant for as long as it runs, so
 each conversation should begin with other tokens than the ones before (`harness.campaign` sees to that).
@@ -11,7 +11,9 @@ import itertools
 import math
 import re
 import secrets
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,13 @@ from ..subject import Capabilities, Loop, Operation, PlainInstance, Recompute, R
 from ..texts import corpus, encoder
 from ..verdict import Level
 from .http_client import Http
-from .openai_dialects import Answer, Ask, Dialect, Limits, detect
+from .openai_dialects import Answer, Ask, Dialect, Limits, LlamaCppPython, detect
 
 _PROBES = (130, 98, 50)
 """Lengths that are sent twice while opening: what the second is told to have reused shows counts and granularity."""
+
+_PAIRS, _SLOWER = 16, 2
+"""So often a prompt is timed new and again. Where nothing is remembered, no more than so few are slower again once in 478."""
 
 _OPTIONS = ("context", "key", "model", "slot", "timeout", "tokenizer", "top", "vocab")
 
@@ -54,8 +59,12 @@ class OpenAiHttp:
             self.max_context = limits.context
             self.text = _corpus(self.encode, limits)
             self.vocab_size = limits.vocab or max(self.text) + 1
+            if isinstance(self.dialect, LlamaCppPython):
+                self.text = self.dialect.settle(self.text)
             self.name = self.dialect.name
             self.counts, self.granularity, self.logprobs = self._probe()
+            self.remembers = False
+            self.remembers = self.dialect.one_state and self._remembers()
         except BaseException:
             self.http.close()
             raise
@@ -82,11 +91,72 @@ class OpenAiHttp:
             prompt = tuple(self.text[at % len(self.text)] for at in range(length))[: self.max_context - 2]
             nonce = (secrets.choice(self.text), secrets.choice(self.text))
             ask = Ask(prompt=(*nonce, *prompt[2:]), count=1, space=secrets.token_hex(8), slot=self.slot)
-            seen = [self.dialect.read(self.http.ask(self.dialect.path, self.dialect.body(ask))) for _ in range(2)]
+            seen = [self.answer(ask) for _ in range(2)]
             hits.append(seen[1].cached)
             shown = shown or seen[1].logprobs is not None
         counted = any(hits) if self.dialect.hides_zero else None not in hits
         return counted, math.gcd(*(hit or 0 for hit in hits)) or None, shown
+
+    def _remembers(self) -> bool:
+        """Whether an unrelated request leaves something of the one before: then there is no cold reply to be had.
+
+        Where log-probabilities are shown, a prompt that goes on with a part of its reply is asked for after an unrelated one.
+        Computed anew, in one call and not token by token, it comes with another rounding; remembered, with the same bits.
+        """
+        if self.logprobs:
+            return all(self._same_bits() for _ in _PROBES)
+        slower = 0
+        for _ in range(_PAIRS):
+            ask = self._drawn(1)
+            slower += self._seconds(ask) <= self._seconds(ask)
+            if slower > _SLOWER:
+                return False
+        return True
+
+    def _drawn(self, count: int) -> Ask:
+        length = min(_PROBES[0], self.max_context - 2 * count)
+        return Ask(
+            prompt=tuple(secrets.choice(self.text) for _ in range(length)), count=count, space="", slot=self.slot
+        )
+
+    def _same_bits(self) -> bool:
+        ask = self._drawn(8)
+        whole = self.answer(ask)
+        more = replace(ask, prompt=(*ask.prompt, *whole.tokens[:4]), count=4)
+        self.displace(more)
+        seen = self.answer(more)
+        return whole.logprobs is not None and (seen.tokens, seen.logprobs) == (whole.tokens[4:], whole.logprobs[4:])
+
+    def _seconds(self, ask: Ask) -> float:
+        """How long it takes after an unrelated request."""
+        self.displace(ask)
+        body = self.dialect.body(ask)
+        start = time.perf_counter()
+        self.http.ask(self.dialect.path, body)
+        return time.perf_counter() - start
+
+    def answer(self, ask: Ask) -> Answer:
+        """Send one request and wait for its whole answer. Raises what the connection and the dialect raise."""
+        return self.dialect.read(self.http.ask(self.dialect.path, self.dialect.body(ask)), ask)
+
+    def displace(self, ask: Ask) -> None:
+        """An unrelated request: on a server with one slot it takes the place of whatever was there.
+
+        It is as long, unless any will do. That one is the same each time: what a wrong cache keeps of it is then in every
+        cold reply, and the controls stay as close to each other as they are to the right one.
+        """
+        if self.remembers:
+            raise RefusedError(
+                "no cold reply to be had: an unrelated request leaves what was there before, by the bits or the time of the "
+                "replies after it; start the server without --cache"
+            )
+        starts = [at for at, token in enumerate(self.text) if token != ask.prompt[0]]
+        if not starts:
+            raise RefusedError("no cold reply to be had: every text that can be sent begins like the prompt")
+        start, length = (starts[0], 1) if self.dialect.one_state else (secrets.choice(starts), len(ask.prompt))
+        prompt = tuple(self.text[(start - at) % len(self.text)] for at in range(length))
+        other = Ask(prompt=prompt, count=1, space=ask.space, slot=ask.slot)
+        self.http.ask(self.dialect.path, self.dialect.body(other))
 
     def open(self, settings: Settings, *, poison: float | None) -> ServerInstance:
         """See `Subject.open`. The server runs already: settings and poison are left as they are."""
@@ -108,18 +178,32 @@ class OpenAiHttp:
 
     def describe(self) -> dict[str, Any]:
         """See `Subject.describe`."""
-        missing = "not shown (vLLM: start it with --enable-prompt-tokens-details)"
+        dialect, counted = self.dialect, "none"
+        if self.granularity:
+            counted = f"multiples of {self.granularity}"
+        elif not self.counts:
+            counted = (
+                "not shown" if dialect.one_state else "not shown (vLLM: start it with --enable-prompt-tokens-details)"
+            )
+        cold = "a tenant of its own" if dialect.salts else "a switch of the request"
+        if not dialect.isolates:
+            cold = "none" if self.remembers else f"after an unrelated request; {self._proof()}"
         return {
-            "server": self.dialect.name,
+            "server": dialect.name,
             "url": self.http.url,
-            "tenants": "cache salts" if self.dialect.salts else "one",
-            "cached tokens": f"multiples of {self.granularity}"
-            if self.granularity
-            else "none"
-            if self.counts
-            else missing,
+            "tenants": "cache salts" if dialect.salts else "one",
+            "cold arm": cold,
+            "cached tokens": counted,
             "log-probabilities": "shown" if self.logprobs else "not shown",
         }
+
+    def _proof(self) -> str:
+        """What says that a cold reply is one."""
+        if self.counts:
+            return "its count says that nothing is reused"
+        if self.dialect.one_state and self.logprobs:
+            return "no count is shown, but its bits, when opened, were not those of what was there before"
+        return "not proven cold, as no count is shown"
 
     def close(self) -> None:
         """See `Subject.close`. The server goes on."""
@@ -144,7 +228,7 @@ class ServerInstance(PlainInstance):
         """See `Instance.cold`. Where only other requests can make room, RefusedError if they do not."""
         ask = self._ask(op, prompt, f"{self._space}-cold-{next(self._cold)}", cold=True)
         if not self._subject.dialect.isolates:
-            self._displace(ask)
+            self._subject.displace(ask)
         seen = self._observe(op, ask)
         if seen.reused and not self._subject.dialect.isolates:
             raise RefusedError(
@@ -172,7 +256,7 @@ class ServerInstance(PlainInstance):
 
     def _observe(self, op: Turn, ask: Ask) -> Observation:
         subject = self._subject
-        answer: Answer = subject.dialect.read(subject.http.ask(subject.dialect.path, subject.dialect.body(ask)))
+        answer = subject.answer(ask)
         reused = (answer.cached or 0) if subject.counts else None
         keep = min(op.max_new_tokens, len(answer.tokens))
         return Observation(
@@ -188,7 +272,7 @@ class ServerInstance(PlainInstance):
         ask = self._ask(op, prompt, self._tenant(op.salt))
         seen: list[int] = []
         if op.cancel_after:
-            body = self._subject.dialect.body(Ask(**{**ask.__dict__, "stream": True}))
+            body = self._subject.dialect.body(replace(ask, stream=True))
             events = self._subject.http.stream(self._subject.dialect.path, body)
             for event in events:
                 seen += self._subject.dialect.delta(event)
@@ -196,14 +280,6 @@ class ServerInstance(PlainInstance):
                     break
             events.close()  # type: ignore[attr-defined]  # a generator: closing it closes the connection
         return Observation(tokens=tuple(seen[: op.cancel_after]), stop="cancelled")
-
-    def _displace(self, ask: Ask) -> None:
-        """An unrelated request, as long: on a server with one slot it takes the place of whatever was there."""
-        text = self._subject.text
-        start = secrets.randbelow(len(text))
-        prompt = tuple(text[(start - at) % len(text)] for at in range(len(ask.prompt)))
-        other = Ask(prompt=prompt, count=1, space=ask.space, slot=ask.slot)
-        self._subject.http.ask(self._subject.dialect.path, self._subject.dialect.body(other))
 
 
 def _limits(dialect: Dialect, options: dict[str, str]) -> Limits:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compare import common_prefix
 from ..observation import Kv, Observation, Pair
 from ..scenario import Settings, Turn
 from ..subject import Capabilities, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
@@ -234,7 +235,7 @@ class TransformersInstance(PlainInstance):
         return True
 
     def _play(self, live: _Live, op: Turn, prompt: list[int]) -> Observation:
-        wanted = min(_common(prompt, live.context), live.held, len(prompt) - 1)
+        wanted = min(common_prefix(prompt, live.context), live.held, len(prompt) - 1)
         done = self.empty(live) if wanted == 0 else self.crop(live, wanted)
         if not done:
             live.cache, live.held = self._subject.fresh(), 0
@@ -339,10 +340,6 @@ def _integer(options: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal():
         raise SubjectError(f"option {name}={text}: give an integer, 0 or more")
     return int(text)
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from harness.bounded import (
@@ -18,6 +19,7 @@ from harness.bounded import (
     judge,
     lower_bound,
     p_value,
+    resolution,
 )
 
 COLD = Reply(tokens=(1, 2, 3), logprobs=({1: -0.1, 2: -2.5}, {2: -0.2, 1: -1.8}, {3: -0.3, 1: -1.6}))
@@ -173,3 +175,10 @@ def test_a_turn_that_shows_nothing_is_ranked_by_tokens() -> None:
     seen = judge(Reply(tokens=(7, 2, 3), logprobs=({}, {}, {})), COLD, controls(*[0.1] * CONTROLS))
     assert (seen.difference.sup, seen.statistic, seen.worst) == (None, 1.0, 0.0)
     assert seen.suspicious
+
+
+def test_the_resolution_is_the_last_bit_of_what_is_shown() -> None:
+    """As a float32, since that is what servers compute in; nothing shown has none."""
+    assert resolution(Reply(tokens=(1,), logprobs=[{1: -0.5, 2: -9.0}])) == float(np.spacing(np.float32(9.0)))
+    assert resolution(Reply(tokens=(1,))) == 0.0
+    assert resolution(Reply(tokens=(1,), logprobs=[{1: 0.0, 2: -math.inf}])) == 0.0
