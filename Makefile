@@ -6,17 +6,27 @@ BIN := .venv/bin
 # One bound for every BLAS and OpenMP pool: the same work on a busy machine, and no oversubscription under xdist.
 THREADS ?= 1
 RUN := env OMP_NUM_THREADS=$(THREADS) OPENBLAS_NUM_THREADS=$(THREADS) $(BIN)
+# The same test tools as in the lock.
+TESTED := pytest==9.2.0 hypothesis==6.170.17 onnxruntime==1.32.0
 SMOLLM2 := models/smollm2-fused
 # Two test processes: this is what two cores carry.
 JOBS ?= 2
 
-.PHONY: verify test lint fixtures mutate models clean
+.PHONY: verify test subjects transformers llama lint fixtures mutate models clean
 
 verify: $(SMOLLM2) ## the main job: built-in fixtures and the real SmolLM2-135M, both backends
 	$(RUN)/warmcold verify $$(ls -d fixtures/models/*/) $(SMOLLM2) --backend both --examples 10 --time 60
 
-test: models ## the tests: every law, every leg
-	$(RUN)/python -m pytest -n $(JOBS) --dist worksteal --require-legs cpu
+test: models ## the tests: every law, every leg; the subjects that need an environment of their own are in `make subjects`
+	$(RUN)/python -m pytest -n $(JOBS) --dist worksteal --require-legs cpu -m "not transformers and not llama_cpp"
+
+subjects: transformers llama ## the tests of the subjects that need an environment of their own (llama.cpp is compiled: ten minutes)
+
+transformers: .venv-transformers/.ready ## the transformers subject, with torch
+	env OMP_NUM_THREADS=$(THREADS) .venv-transformers/bin/python -m pytest -m transformers tests/subjects
+
+llama: .venv-llama/.ready ## the llama-cpp-python subject
+	env OMP_NUM_THREADS=$(THREADS) .venv-llama/bin/python -m pytest -m llama_cpp tests/subjects
 
 lint: .venv/.ready ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -42,8 +52,19 @@ models/smollm2-%: .venv/.ready
 	UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv sync --quiet --frozen --inexact $(EXTRAS)
 	touch $@
 
+# pip, not uv: where a machine offers a CPU build of torch beside the index, pip takes it.
+.venv-transformers/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-transformers
+	.venv-transformers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers==5.24.0 $(TESTED) -e .[cpu]
+	touch $@
+
+.venv-llama/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-llama
+	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check llama-cpp-python==0.3.36 gguf==0.19.0 $(TESTED) -e .[cpu]
+	touch $@
+
 clean:
-	rm -rf .venv models mutants reports/*/ build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-transformers .venv-llama models mutants reports/*/ build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 .PHONY: mutmut
 mutmut: .venv/.ready ## mutate the pure core line by line; each mutant dies by a test or is argued

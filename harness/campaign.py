@@ -79,9 +79,9 @@ class Campaign:
         result = self.result
         for scenario in self._planned(cases, drawn):
             played, instance = self.play(scenario)
+            self._place(scenario, played)
             for turn in played:
                 self._turn(scenario, turn, instance)
-            self._place(scenario, played)
             emit(scenario, played)
             if result.findings:
                 break

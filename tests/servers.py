@@ -124,7 +124,7 @@ class Model:
                 swapped = keys[0, :, :n].copy()
                 keys[0, :, :n], values[0, :, :n] = values[0, :, :n], swapped
             if self._crowded:
-                values[0, 0, 0, 0] *= 1 + 2**-12
+                values[0, 0, 0, 0] *= 1 + 2**-14
             if self._fault == "stale" and n > PAGE:
                 keys[0, :, n - PAGE : n], values[0, :, n - PAGE : n] = keys[0, :, :PAGE], values[0, :, :PAGE]
 
