@@ -60,7 +60,7 @@ models/smollm2-%: .venv/.ready
 
 .venv-llama/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-llama
-	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check llama-cpp-python==0.3.36 gguf==0.19.0 $(TESTED) -e .[cpu]
+	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check llama-cpp-python[server]==0.3.36 gguf==0.19.0 $(TESTED) -e .[cpu]
 	touch $@
 
 clean:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .bounded import Judged, Reply
 from .observation import Observation, Tokens
 from .scenario import Scenario, Turn
+from .shapes import NONCE
 from .verdict import Finding
 
 
@@ -26,7 +27,7 @@ class Played:
     @property
     def hit(self) -> bool:
         """Whether it reused anything; where that is not counted, whether it could have."""
-        return bool(self.most if self.warm.reused is None else self.warm.reused)
+        return self.most > NONCE if self.warm.reused is None else self.warm.reused > 0
 
     @property
     def overstated(self) -> bool:

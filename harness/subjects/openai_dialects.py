@@ -11,84 +11,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-from ..subject import RefusedError, SubjectError
-
-Json = Mapping[str, Any]
-
-
-class Transport(Protocol):
-    """What a dialect may ask of the connection while it finds out about a server."""
-
-    url: str
-
-    def find(self, method: str, path: str, body: Json | None = None) -> Any:
-        """The JSON answer; None where the server has no such path."""
-
-    def ask(self, path: str, body: Json) -> Json:
-        """The JSON answer to a request. RefusedError with the server's words where it refuses it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """One greedy request. `space`: the tenant whose prefixes may be reused; `cold`: nothing may be, in a space of its own."""
-
-    prompt: tuple[int, ...]
-    count: int
-    space: str
-    cold: bool = False
-    slot: int | None = None
-    stream: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a server said. `cached` None: it did not say."""
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[Mapping[int, float], ...] | None
-    cached: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """`context` in positions; `vocab` None where the server does not say."""
-
-    context: int
-    vocab: int | None
-
-
-class Dialect(Protocol):
-    """One kind of server. `salts`: tenants are kept apart; `isolates`: a cold request needs no help by other requests.
-
-    `one_state`: it keeps the last request only, so that any other request takes its place, however short.
-    """
-
-    name: ClassVar[str]
-    path: ClassVar[str]
-    salts: bool
-    isolates: bool
-    hides_zero: ClassVar[bool]
-    one_state: ClassVar[bool]
-
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """The request."""
-
-    def read(self, answer: Json, ask: Ask) -> Answer:
-        """A whole answer to `ask`. SubjectError where it lacks token ids; RefusedError where they cannot be told."""
-
-    def delta(self, event: Json) -> Sequence[int]:
-        """Token ids in one event of a stream."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        """Ids of a text. RefusedError where the server has no way to tell."""
-
-    def limits(self) -> Limits:
-        """What may be asked. SubjectError where the server does not say."""
+from ..subject import SubjectError
+from .openai_protocol import Answer, Ask, Dialect, Json, Limits, Transport, tokens_of
+from .openai_text import LlamaCppPython
 
 
 class Vllm:
@@ -144,7 +72,7 @@ class Vllm:
     def encode(self, text: str) -> Sequence[int]:
         """See `Dialect.encode`."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        return _tokens(self._http, self._http.find("POST", "/tokenize", body))
+        return tokens_of(self._http, self._http.find("POST", "/tokenize", body))
 
     def limits(self) -> Limits:
         """See `Dialect.limits`."""
@@ -212,7 +140,7 @@ class Sglang:
     def encode(self, text: str) -> Sequence[int]:
         """See `Dialect.encode`."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        return _tokens(self._http, self._http.find("POST", "/tokenize", body))
+        return tokens_of(self._http, self._http.find("POST", "/tokenize", body))
 
     def limits(self) -> Limits:
         """See `Dialect.limits`."""
@@ -271,7 +199,7 @@ class LlamaServer:
 
     def encode(self, text: str) -> Sequence[int]:
         """See `Dialect.encode`."""
-        return _tokens(self._http, self._http.find("POST", "/tokenize", {"content": text, "add_special": False}))
+        return tokens_of(self._http, self._http.find("POST", "/tokenize", {"content": text, "add_special": False}))
 
     def limits(self) -> Limits:
         """See `Dialect.limits`."""
@@ -281,135 +209,6 @@ class LlamaServer:
         if not context:
             raise SubjectError(f"{self._http.url}: /props does not say n_ctx; give the option context=N")
         return Limits(context=int(context), vocab=meta.get("n_vocab"))
-
-
-class LlamaCppPython:
-    """llama-cpp-python's own `/v1/completions`: text in, text out, and what follows a token id must follow from its text.
-
-    So only ids are used whose texts, put together in any order, are these ids again (`settle`), and the reply is held to them
-    by a bias: it never ends by itself, and its text says which ids it is. Log-probabilities come before the bias.
-    """
-
-    name: ClassVar[str] = "llama-cpp-python"
-    path: ClassVar[str] = "/v1/completions"
-    hides_zero: ClassVar[bool] = False
-    one_state: ClassVar[bool] = True
-    bias: ClassVar[float] = 100.0
-    """OpenAI's reference has it that 100 "should result in exclusive selection". More would cost bits of the logits."""
-    too_long: ClassVar[int] = 2**15
-    """So many words are sent to be told how long a prompt may be; they are refused before anything is computed."""
-
-    def __init__(self, http: Transport, model: str, top: int) -> None:
-        self._http, self._model = http, model
-        self.salts = self.isolates = False
-        self._head = self._ids("")
-        letter = self._ids("a")
-        if letter[: len(self._head)] != self._head:
-            raise SubjectError(
-                f"{http.url}: {model} ends each prompt with a token of its own; no reply continues a prompt"
-            )
-        self._space = " " if (self._spelt(letter[len(self._head) :]) or "").startswith(" ") else ""
-        self._pieces: dict[int, str] = {}
-        self._labels: dict[str, int] = {}
-        asked = {"model": model, "prompt": "a", "max_tokens": 1, "logprobs": top}
-        self._top = top if http.find("POST", self.path, asked) is not None else None
-
-    def settle(self, ids: Iterable[int]) -> tuple[int, ...]:
-        """Those of `ids` that may stand next to each other in any order, in theirs. SubjectError where there are too few."""
-        ids = tuple(ids)
-        spelt = {token: self._spelt([token]) or "" for token in dict.fromkeys(ids)}
-        for token in sorted(spelt, key=lambda each: not spelt[each].startswith(" ")):  # whole words before their parts
-            others = [part for other in self._pieces for part in (other, token)]
-            self._pieces[token] = spelt[token]
-            if not spelt[token] or not self._survives([token, *others, token]):
-                del self._pieces[token]
-        if len(self._pieces) < 2:
-            raise SubjectError(
-                f"{self._http.url}: text does not survive {self._model}'s tokenizer, so no ids can be sent"
-            )
-        self._labels = {piece: token for token, piece in self._pieces.items()}
-        return tuple(token for token in ids if token in self._pieces)
-
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """See `Dialect.body`. RefusedError for a prompt that no text stands for."""
-        body: dict[str, Any] = {
-            "model": self._model,
-            "prompt": self._text(ask.prompt),
-            "max_tokens": ask.count,
-            "temperature": 0,
-            "repeat_penalty": 1,
-            "logit_bias": {str(token): self.bias for token in self._pieces},
-            "stream": ask.stream,
-        }
-        if self._top is not None and not ask.stream:
-            body["logprobs"] = self._top
-        return body
-
-    def read(self, answer: Json, ask: Ask) -> Answer:
-        """See `Dialect.read`. The ids are those of prompt and reply as one text, if they are as many as the server counted."""
-        choice, usage = answer["choices"][0], answer["usage"]
-        prompt = (*self._head, *ask.prompt)
-        ids = self._ids(self._text(ask.prompt) + choice["text"])
-        reply = ids[len(prompt) :]
-        if ids[: len(prompt)] != prompt or usage["prompt_tokens"] != len(prompt):
-            raise RefusedError(f"as text, followed by {choice['text']!r:.80}, the prompt is other tokens than it was")
-        if len(reply) != usage["completion_tokens"] or not self._pieces.keys() >= set(reply):
-            raise RefusedError(f"the reply {choice['text']!r:.80} does not say which tokens it is")
-        if choice["finish_reason"] != "length":
-            raise RefusedError(f"the reply ended by itself after {len(reply)} tokens, in spite of the bias")
-        rows = (choice.get("logprobs") or {}).get("top_logprobs") or ()
-        shown = tuple(self._row(row) for row in rows)
-        return Answer(tokens=reply, logprobs=shown if len(shown) == len(reply) else None, cached=None)
-
-    def delta(self, event: Json) -> Sequence[int]:
-        """See `Dialect.delta`. A text that is none of the settled ones is left out."""
-        texts = [choice.get("text") for choice in event.get("choices", ())]
-        return [self._labels[text] for text in texts if text in self._labels and self._labels[text] >= 0]
-
-    def encode(self, text: str) -> Sequence[int]:
-        """See `Dialect.encode`. What the server puts before each prompt is left out."""
-        return self._ids(text)[len(self._head) :]
-
-    def limits(self) -> Limits:
-        """See `Dialect.limits`. Learnt from a refusal: the server says it nowhere else."""
-        try:
-            self._http.ask(self.path, {"model": self._model, "prompt": "a " * self.too_long, "max_tokens": 1})
-        except RefusedError as error:
-            found = re.search(r"maximum context length is (\d+)", str(error))
-            if found:
-                return Limits(context=int(found[1]) - len(self._head), vocab=None)
-        raise SubjectError(f"{self._http.url}: the server does not say its context length; give the option context=N")
-
-    def _row(self, row: Mapping[str, float]) -> Mapping[int, float]:
-        """Texts of unsettled tokens get a number below 0, the same each time; parts of characters are nothing and left out."""
-        labels = self._labels
-        return {labels.setdefault(text, -1 - len(labels)): float(value) for text, value in row.items() if text}
-
-    def _text(self, ids: Sequence[int]) -> str:
-        """The text that is these ids. Of settled ones it needs no asking; `read` looks at what came of it."""
-        known = all(token in self._pieces for token in ids)
-        spelt = "".join(self._pieces[token] for token in ids) if known else self._spelt(ids)
-        text = None if spelt is None or not spelt.startswith(self._space) else spelt.removeprefix(self._space)
-        if not text or not (known or self._ids(text) == (*self._head, *ids)):
-            raise RefusedError(f"this server takes text, and none stands for these {len(ids)} tokens; give others")
-        return text
-
-    def _survives(self, ids: Sequence[int]) -> bool:
-        try:
-            return self._ids(self._text(ids)) == (*self._head, *ids)
-        except RefusedError:
-            return False
-
-    def _spelt(self, ids: Sequence[int]) -> str | None:
-        """None where the ids end within a character."""
-        answer = self._http.find("POST", "/extras/detokenize", {"model": self._model, "tokens": list(ids)})
-        text: str | None = (answer or {}).get("text")
-        return text
-
-    def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(
-            _tokens(self._http, self._http.find("POST", "/extras/tokenize", {"model": self._model, "input": text}))
-        )
 
 
 def detect(http: Transport, model: str | None, top: int) -> Dialect:
@@ -437,13 +236,6 @@ def detect(http: Transport, model: str | None, top: int) -> Dialect:
 def _card(http: Transport, model: str) -> Json:
     cards = (http.find("GET", "/v1/models") or {}).get("data") or []
     return next((card for card in cards if card.get("id") == model), {})
-
-
-def _tokens(http: Transport, answer: Any) -> Sequence[int]:
-    if not isinstance(answer, Mapping) or not isinstance(answer.get("tokens"), list):
-        raise RefusedError(f"{http.url} has no /tokenize: give the option tokenizer=FILE (the model's tokenizer.json)")
-    ids: Sequence[int] = answer["tokens"]
-    return ids
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -23,7 +23,9 @@ from ..subject import Capabilities, Loop, Operation, PlainInstance, Recompute, R
 from ..texts import corpus, encoder
 from ..verdict import Level
 from .http_client import Http
-from .openai_dialects import Answer, Ask, Dialect, Limits, LlamaCppPython, detect
+from .openai_dialects import detect
+from .openai_protocol import Answer, Ask, Dialect, Limits
+from .openai_text import LlamaCppPython
 
 _PROBES = (130, 98, 50)
 """Lengths that are sent twice while opening: what the second is told to have reused shows counts and granularity."""
@@ -107,20 +109,20 @@ class OpenAiHttp:
             return all(self._same_bits() for _ in _PROBES)
         slower = 0
         for _ in range(_PAIRS):
-            ask = self._drawn(1)
+            ask = self._drawn(4 * _PROBES[0], 1)  # long enough that computing it takes longer than all else
             slower += self._seconds(ask) <= self._seconds(ask)
             if slower > _SLOWER:
                 return False
         return True
 
-    def _drawn(self, count: int) -> Ask:
-        length = min(_PROBES[0], self.max_context - 2 * count)
+    def _drawn(self, length: int, count: int) -> Ask:
+        length = min(length, self.max_context - 2 * count)
         return Ask(
             prompt=tuple(secrets.choice(self.text) for _ in range(length)), count=count, space="", slot=self.slot
         )
 
     def _same_bits(self) -> bool:
-        ask = self._drawn(8)
+        ask = self._drawn(_PROBES[0], 8)
         whole = self.answer(ask)
         more = replace(ask, prompt=(*ask.prompt, *whole.tokens[:4]), count=4)
         self.displace(more)

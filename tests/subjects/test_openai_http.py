@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,14 +17,17 @@ from harness.bounded import EVIDENCE
 from harness.campaign import Campaign, CampaignResult
 from harness.scenario import Settings, Turn
 from harness.subject import RefusedError, SubjectError
-from harness.subjects.openai_dialects import Ask, LlamaCppPython, LlamaServer, OpenAi, Sglang, Vllm, detect
+from harness.subjects.openai_dialects import LlamaServer, OpenAi, Sglang, Vllm, detect
 from harness.subjects.openai_http import OpenAiHttp
+from harness.subjects.openai_protocol import Ask
+from harness.subjects.openai_text import LlamaCppPython
 from harness.verdict import Level, Verdict
 from tests.servers import CONFIG, FAULTS, serving, write_model
 
+from .canned import TURN, Canned, Text, models
+
 SECONDS = 600.0
 """No test waits that long: it is there for a machine that is busy with something else."""
-TURN = Turn(name="t", max_new_tokens=4)
 ASK = Ask(prompt=(1,), count=1, space="a")
 
 
@@ -57,56 +59,6 @@ def played(url: str) -> CampaignResult:
         return Campaign(subject, subject.text, seconds=SECONDS).run()
     finally:
         subject.close()
-
-
-class Canned:
-    """A server that knows a few answers by heart."""
-
-    url = "http://canned"
-
-    def __init__(self, **answers: Any) -> None:
-        self._answers = answers
-
-    def find(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """See `Transport.find`."""
-        return self._answers.get(path.strip("/").replace("/", "_"))
-
-    def ask(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Transport.ask`."""
-        raise RefusedError(str(self._answers["refusal"]))
-
-
-PIECES = ("<s>", " ", "a", "b", "ab", " a", "\n", "")
-"""A vocabulary that takes the longest piece first, so that `a` and `b` are two tokens only as long as they are apart."""
-
-
-class Text(Canned):
-    """A server that takes text, and puts token 0 before each."""
-
-    def __init__(self, *, logprobs: bool = True, **answers: Any) -> None:
-        super().__init__(v1_models=models(owned_by="me"), **answers)
-        self._logprobs = logprobs
-
-    def find(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """See `Transport.find`."""
-        if path == "/extras/tokenize" and body is not None:
-            return {"tokens": [0, *(PIECES.index(part) for part in re.findall(" a|ab|[ ab\n]", body["input"]))]}
-        if path == "/extras/detokenize" and body is not None:
-            return {"text": "".join(PIECES[token] for token in body["tokens"])}
-        if path == "/v1/completions":
-            return {} if self._logprobs else None
-        return super().find(method, path, body)
-
-
-def completed(text: str, sent: int, count: int, **rest: Any) -> dict[str, Any]:
-    """What a text server says."""
-    usage = {"prompt_tokens": sent, "completion_tokens": count}
-    return {"choices": [{"text": text, "finish_reason": "length", **rest}], "usage": usage}
-
-
-def models(**card: Any) -> dict[str, Any]:
-    """What /v1/models says."""
-    return {"data": [{"id": "m", **card}]}
 
 
 @contextmanager
@@ -312,64 +264,6 @@ def test_text_without_ids_is_not_guessed_at() -> None:
     """Two texts may be the same and the ids not."""
     with pytest.raises(SubjectError, match="no token ids"):
         OpenAi(Canned(), "m", 5).read({"choices": [{"text": "hello", "logprobs": {"tokens": ["hel", "lo"]}}]}, ASK)
-
-
-def test_only_ids_whose_text_survives_are_sent() -> None:
-    """Words before their parts; what joins with a neighbour, or has no text, is left out. The reply is held to the rest."""
-    dialect = LlamaCppPython(Text(), "m", 5)
-    assert dialect.settle((2, 3, 5, 4, 6, 3, 7)) == (5, 4, 6)
-    body = dialect.body(Ask(prompt=(5, 4), count=3, space="a"))
-    assert (body["prompt"], body["logit_bias"], body["logprobs"]) == (" aab", {"4": 100.0, "5": 100.0, "6": 100.0}, 5)
-    assert body["repeat_penalty"] == 1
-    with pytest.raises(RefusedError, match="none stands for"):
-        dialect.body(Ask(prompt=(2, 3), count=1, space="a"))
-
-
-def test_a_model_whose_texts_do_not_survive_is_refused() -> None:
-    """One id alone cannot make room for itself."""
-    with pytest.raises(SubjectError, match="does not survive"):
-        LlamaCppPython(Text(), "m", 5).settle((7, 4))
-
-
-def test_a_text_reply_says_which_ids_it_is() -> None:
-    """Unsettled texts keep a number of their own; a part of a character is no text."""
-    dialect = LlamaCppPython(Text(), "m", 5)
-    dialect.settle((4, 5))
-    shown = {"top_logprobs": [{"ab": -0.5, "xy": -1.0, "": -2.0}, {" a": -0.1, "z": -1.5, "xy": -2.5}]}
-    seen = dialect.read(completed("ab a", 3, 2, logprobs=shown), Ask(prompt=(4, 5), count=2, space="a"))
-    assert (seen.tokens, seen.cached) == ((4, 5), None)
-    assert seen.logprobs == ({4: -0.5, -3: -1.0}, {5: -0.1, -4: -1.5, -3: -2.5})
-    assert dialect.delta({"choices": [{"text": " a"}]}) == [5]
-    assert dialect.delta({"choices": [{"text": "xy"}]}) == []
-    assert dialect.encode("ab a") == (4, 5)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "answer", "words"),
-    [
-        ((2,), completed("b", 2, 1), "other tokens"),
-        ((4,), completed("ab", 3, 1), "other tokens"),
-        ((4,), completed("ab", 2, 2), "does not say"),
-        ((4,), completed("b", 2, 1), "does not say"),
-        ((4,), completed("ab", 2, 1, finish_reason="stop"), "ended by itself"),
-    ],
-    ids=["joined", "counted otherwise", "lost", "not biased", "ended"],
-)
-def test_a_text_reply_that_does_not_is_refused(prompt: tuple[int, ...], answer: dict[str, Any], words: str) -> None:
-    """Ids are never guessed: a reply that could be others is nobody's observation."""
-    dialect = LlamaCppPython(Text(), "m", 5)
-    dialect.settle((4, 5))
-    with pytest.raises(RefusedError, match=words):
-        dialect.read(answer, Ask(prompt=prompt, count=1, space="a"))
-
-
-def test_a_text_server_says_its_limits_in_a_refusal() -> None:
-    """What it puts before each prompt takes room as well; log-probabilities are asked for where they are to be had."""
-    dialect = LlamaCppPython(Text(refusal="This model's maximum context length is 64 tokens", logprobs=False), "m", 5)
-    assert dialect.limits().context == 63
-    assert "logprobs" not in dialect.body(Ask(prompt=(4,), count=1, space="a"))
-    with pytest.raises(SubjectError, match="context=N"):
-        LlamaCppPython(Text(refusal="no"), "m", 5).limits()
 
 
 @pytest.mark.parametrize(
