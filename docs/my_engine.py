@@ -1,7 +1,7 @@
 """An engine of one's own as a subject, whole: keep the past of each session, cut it to what the prompt shares, feed the rest.
 
-    warmcold conformance fixtures/models/snap-gqa-growing --subject docs/my_engine.py:MyEngine
-    warmcold verify      fixtures/models/snap-gqa-growing --subject docs/my_engine.py:MyEngine
+warmcold conformance fixtures/models/snap-gqa-growing --subject docs/my_engine.py:MyEngine
+warmcold verify      fixtures/models/snap-gqa-growing --subject docs/my_engine.py:MyEngine
 """
 
 from pathlib import Path
@@ -56,7 +56,8 @@ class Conversation(PlainInstance):
 
     def turn(self, op, prompt):
         context, past = self.held.get(op.session, ((), {}))
-        shared = next((i for i, (a, b) in enumerate(zip(context, prompt)) if a != b), min(len(context), len(prompt)))
+        differs = (i for i, (a, b) in enumerate(zip(context, prompt, strict=False)) if a != b)
+        shared = next(differs, min(len(context), len(prompt)))
         fed = next(iter(past.values())).shape[2] if past else 0
         n = min(shared, fed, len(prompt) - 1)
         seen, past = self.play(op, prompt, n, {name: rows[:, :, :n] for name, rows in past.items()})
@@ -89,12 +90,14 @@ class Conversation(PlainInstance):
         total, ports = start + len(feed), self.engine.ports
         feeds = {"input_ids": [feed], "attention_mask": [[1] * total], "position_ids": [list(range(start, total))]}
         feeds = {name: np.array(values, np.int64) for name, values in feeds.items() if name in ports}
-        empty = {name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in ports.items() if "past" in name}
-        out = dict(zip(self.engine.outputs, self.engine.session.run(None, feeds | (past or empty))))
+        empty = {
+            name: np.zeros((1, shape[1], 0, shape[3]), np.float32) for name, shape in ports.items() if "past" in name
+        }
+        out = dict(zip(self.engine.outputs, self.engine.session.run(None, feeds | (past or empty)), strict=True))
         return out["logits"], {name: out[name.replace("past_key_values", "present")] for name in empty}
 
 
 def kv(past):
     """Per layer (keys, values), each [heads, positions, head_dim]."""
-    pairs = zip(*(([rows[0].copy() for name, rows in past.items() if name.endswith(part)]) for part in ("key", "value")))
-    return tuple(pairs)
+    keys, values = ([rows[0].copy() for name, rows in past.items() if name.endswith(part)] for part in ("key", "value"))
+    return tuple(zip(keys, values, strict=True))
