@@ -60,7 +60,7 @@ def conformance(
         arms.subject.close()
     verdict = merge(line["verdict"] for line in lines)
     if as_json:
-        shown = [{**line, "verdict": line["verdict"].shown} for line in lines]
+        shown = [{**line, "verdict": _word(line["verdict"])} for line in lines]
         typer.echo(json.dumps({"warmcold_conformance": 1, "verdict": verdict.shown, "laws": shown}, indent=1))
     else:
         _print(lines, verdict)
@@ -96,7 +96,7 @@ def _line(law: str, verdict: Verdict, said: str, known: Divergence | None) -> Ma
 def _print(lines: Sequence[Mapping[str, Any]], verdict: Verdict) -> None:
     width = max(len(line["law"]) for line in lines)
     for line in lines:
-        word = "not applicable" if line["verdict"] is Verdict.NOT_RUN else line["verdict"].shown
+        word = _word(line["verdict"])
         said = str(line["said"]).replace("\n", " ")
         typer.echo(f"{line['law']:{width}}  {word}{': ' + said if said else ''}")
     typer.echo(f"{verdict.shown}: {sum(line['verdict'] is Verdict.PASS for line in lines)} of {len(lines)} laws hold")
@@ -211,3 +211,8 @@ def _text(case: Case, described: Mapping[str, Any], scenario: Scenario) -> str:
     ]
     return "\n".join([*lines, "", "Conversation (`warmcold adjudicate --case FILE` rules on it again):", "```json",
                       json.dumps(scenario.to_json()), "```"])  # fmt: skip
+
+
+def _word(verdict: Verdict) -> str:
+    """A law that does not apply has not been run, which is no news."""
+    return "NOT_APPLICABLE" if verdict is Verdict.NOT_RUN else verdict.shown
