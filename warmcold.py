@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _help() -> str:
-    lines = [f"  {name:10}{text}" for name, (_, _, text) in _COMMANDS.items()]
+    lines = [f"  {name:<12}{text}" for name, (_, _, text) in _COMMANDS.items()]
     return "\n".join(
         [
             "Makes wrong KV-cache reuse visible: warm = cold = oracle, to the last bit.",
@@ -86,7 +86,7 @@ def _help() -> str:
             "Usage: warmcold COMMAND [OPTIONS]     (warmcold COMMAND --help says more)",
             "",
             *lines,
-            "  --version Print the version.",
+            "  --version   Print the version.",
         ]
     )
 
