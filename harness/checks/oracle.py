@@ -21,7 +21,7 @@ def oracle(record: TurnRecord) -> CheckResult:
     if not record.warm.tokens:
         return CheckResult(not_applicable="no token was asked for")
     result = CheckResult()
-    rows = record.recompute(record.fed, None)
+    rows = record.recompute(record.context[: len(record.prompt) + len(record.warm.tokens) - 1], None)
     for step, token in enumerate(record.warm.tokens):
         result.compared += 1
         row = rows[len(record.prompt) + step - 1]

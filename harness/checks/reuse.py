@@ -23,6 +23,7 @@ def reuse(record: TurnRecord) -> CheckResult:
         add(result, record, check="reuse", arm="twin", component="sum", place="reused + prefilled",
             message="reused and prefilled do not add up to the prompt",
             left=f"{warm.reused} + {warm.prefilled}", right=str(len(record.prompt)))  # fmt: skip
+    _rows(result, record)
     if warm.reused != plan.reused:
         return result
     for component in ("source", "reason", "gate", "declined"):
@@ -31,6 +32,18 @@ def reuse(record: TurnRecord) -> CheckResult:
             add(result, record, check="reuse", arm="twin", component=component, place=component,
                 message=f"the {component} of the cut is another", left=str(said), right=str(expected))  # fmt: skip
     return result
+
+
+def _rows(result: CheckResult, record: TurnRecord) -> None:
+    """What the calls of somebody else's engine fed must be the rest of the prompt and the reply, the last token or not."""
+    rows, reused = record.warm.rows, record.warm.reused
+    if rows is None or reused is None or record.warm.stop == "cancelled":
+        return
+    wanted = len(record.prompt) + max(len(record.warm.tokens) - 1, 0)
+    if reused + sum(rows) not in (wanted, wanted + 1):
+        add(result, record, check="reuse", arm="twin", component="rows", place="rows of the model calls",
+            message="reused positions and fed rows do not make up the prompt and the reply",
+            left=f"{reused} + {list(rows)} = {reused + sum(rows)}", right=f"{wanted} or {wanted + 1}")  # fmt: skip
 
 
 def efficiency(record: TurnRecord) -> CheckResult:

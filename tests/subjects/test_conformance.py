@@ -213,3 +213,14 @@ def test_an_entry_for_another_release_is_left_out(tmp_path: Path) -> None:
     """It says of which versions it speaks."""
     other = {**KNOWN, "known": [{**KNOWN["known"][0], "law": "answers", "versions": "<1.0"}]}  # type: ignore[dict-item]
     assert command(tmp_path, other).exit_code == 0
+
+
+def test_rows_that_do_not_add_up_are_found(mine: Arms) -> None:
+    """What was reused and what was fed must be the prompt and the reply; else the schedule is not what is shown."""
+
+    def fewer(seen: Observation) -> Observation:
+        return replace(seen, rows=(seen.rows or ())[:1], logits=(seen.logits or ())[:1])
+
+    scenario = Scenario(ops=(Turn(name="a", append=(1, 2, 3), max_new_tokens=4),))
+    found = run_scenario(broken(mine, turn=changed(fewer)).arms, scenario).findings
+    assert (found[0].check, found[0].component) == ("reuse", "rows")
