@@ -73,13 +73,16 @@ def adjudicate(arms: Arms, scenario: Scenario) -> Case:
         if case.ruling in (Ruling.dirty, Ruling.unsound):
             return case
     for finding in result.findings:
-        if finding.check in ENDS:
+        if finding.check in ENDS or finding.check == "refusal":
             return Case(ruling=Ruling.unclear, turn=finding.turn, because=f"{finding.message}: {finding.left}",
                         missing="a conversation that the subject answers to its end")  # fmt: skip
-    if not cases:
-        return Case(
-            ruling=Ruling.unclear, turn="", because="no turn was judged", missing="a turn that is not cancelled"
-        )
+    last = next((op.name for op in reversed(scenario.ops) if isinstance(op, Turn)), "")
+    if not cases or records[-1].name != last:
+        return Case(ruling=Ruling.unclear, turn=last, because="the last turn was refused, or cut short",
+                    missing="a last turn that is answered")  # fmt: skip
+    if arms.stateful and records[-1].warm.reused == 0:
+        return Case(ruling=Ruling.unclear, turn=last, because="nothing was reused in this turn",
+                    missing="a second prompt that goes on from the first", facts=cases[-1].facts)  # fmt: skip
     return cases[-1]
 
 

@@ -15,6 +15,9 @@ def adjudicate_server(campaign: Campaign, scenario: Scenario) -> Case:
         return Case(ruling=Ruling.unclear, turn="", because="; ".join(campaign.result.notes) or "no turn was answered",
                     missing="a conversation that is answered")  # fmt: skip
     turn, result = played[-1], campaign.result
+    if turn.op is not scenario.ops[-1]:
+        because = "; ".join(result.notes) or "the last turn was refused"
+        return Case(ruling=Ruling.unclear, turn=turn.op.name, because=because, missing="a last turn that is answered")
     name, facts = turn.op.name, [f"prompt of {len(turn.prompt)} tokens, {turn.warm.reused} reused warm"]
     if turn.overstated:
         return Case(ruling=Ruling.dirty, turn=name, facts=facts,
@@ -29,7 +32,7 @@ def adjudicate_server(campaign: Campaign, scenario: Scenario) -> Case:
         ruling = Ruling.dirty if result.findings else Ruling.unclear
         return Case(ruling=ruling, turn=name, because="; ".join(why) or "no cold reply was to be had", facts=facts,
                     missing=None if ruling is Ruling.dirty else "a way to a cold reply: a salt, or a switch")  # fmt: skip
-    facts += [f"warm against cold: {judged}", f"power: {result.power}"]
+    facts += [f"warm against cold: {judged}", *([f"power: {result.power}"] if result.power.sites else [])]
     if judged.suspicious:
         campaign.confirm(scenario, turn, judged)
         if result.findings:

@@ -162,6 +162,8 @@ class Campaign:
             for at in range(CONTROLS):
                 seen = self._cold(instance, turn, (*turn.prompt, *cold.tokens[:at]), count)
                 controls.append((reply_of(seen), cold.part(at, count)))
+            if not count or any(len(seen.tokens) != count for seen, _ in controls):
+                raise RefusedError("the server gave fewer tokens than were asked for")
             judged = judge(reply_of(turn.warm), cold.part(0, count), controls)
             self.result.judged += 1
             self._plant(turn, instance, cold.part(0, count), controls, plants)

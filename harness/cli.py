@@ -116,6 +116,10 @@ def verify(
         usage("--url: judges what the server has loaded; give no model and no --subject beside it")
     if subject and not models:
         usage(f"--subject {subject}: give the model that it shall load, as MODEL")
+    if (url or subject) and device != "cpu":
+        usage(
+            f"--device {device}: chooses the device of warmcold's own engine; another engine takes its own by --option"
+        )
     if option and not (url or subject):
         usage(f"--option {option[0]}: options belong to --subject or --url")
     judged = [(None, name) for name in backend.names] if not (url or subject) else [(subject or "openai_http", "")]

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .observation import Kv, Observation
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -61,3 +63,23 @@ def elided(tokens: Sequence[int], around: int, width: int = 4) -> str:
     start, stop = max(0, around - width), around + width + 1
     body = " ".join(str(token) for token in tokens[start:stop])
     return f"{'… ' if start else ''}{body}{' …' if stop < len(tokens) else ''} ({len(tokens)} tokens)"
+
+
+def shown_difference(left: Observation, right: Observation) -> str | None:
+    """The first thing shown that differs."""
+    if left.tokens != right.tokens:
+        return f"the reply: {list(left.tokens)} and {list(right.tokens)}"
+    for step, (one, other) in enumerate(zip(left.last_rows or (), right.last_rows or (), strict=False)):
+        if (found := first_difference(one, other)) is not None:
+            return f"the logits of call {step}: {found}"
+    if left.logprobs != right.logprobs:
+        return "the log-probabilities"
+    return _kv_difference(left.end, right.end)
+
+
+def _kv_difference(left: Kv | None, right: Kv | None) -> str | None:
+    for layer, (one, other) in enumerate(zip(left or (), right or (), strict=False)):
+        for part in (0, 1):
+            if (found := first_difference(one[part], other[part])) is not None:
+                return f"the KV of layer {layer}: {found}"
+    return None

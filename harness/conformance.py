@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from .compare import first_difference
-from .observation import Kv, Observation, Tokens
+from .compare import shown_difference
+from .observation import Observation, Tokens
 from .planted import FAULTS, Planted
 from .runner import Arms, Watch, run_scenario
 from .scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
@@ -57,6 +58,11 @@ class Bench:
     def apart(self) -> bool:
         """Whether instances can be told apart: an engine without tenants is one for as long as it runs."""
         return "salt" in self.declared.operations or self.declared.reuse.scope != "engine"
+
+    @cached_property
+    def healthy(self) -> bool:
+        """Whether a plain conversation shows nothing, before anything is planted."""
+        return not run_scenario(self.arms, conversation(self), Watch(poison=False)).findings
 
     def open(self) -> Instance:
         """A fresh instance."""
@@ -272,7 +278,7 @@ def is_sensitive(bench: Bench) -> None:
         prompt = bench.prompt(number)
         other = (prompt[0], (prompt[1] + 1) % bench.arms.vocab_size, *prompt[2:])
         left, right = (bench.open().turn(op, given) for given in (prompt, other))
-        if _difference(left, right) is not None:
+        if shown_difference(left, right) is not None:
             return
     raise UnclearError("five prompts, each with its second token changed, gave just the same: nothing can be seen here")
 
@@ -297,6 +303,8 @@ def planted(fault: str) -> Law:
             raise NotApplicableError(why)
         if not bench.arms.judgeable:
             raise NotApplicableError("nothing to judge single turns with: see `verify`'s power gate")
+        if not bench.healthy:
+            raise NotApplicableError("the subject shows a fault of its own, so a planted one could not be told from it")
         wrong = replace(bench.arms, subject=Planted(bench.arms.subject, fault))
         for number in range(3):
             if run_scenario(wrong, conversation(bench, number), Watch(poison=False)).findings:
@@ -372,26 +380,6 @@ def _two_turns(bench: Bench) -> tuple[Observation, Observation]:
 
 def _same(bench: Bench, left: Observation, right: Observation, what: str) -> None:
     """Bit for bit, where the subject declares itself deterministic; BrokenError if not."""
-    found = _difference(left, right) if bench.declared.deterministic else None
+    found = shown_difference(left, right) if bench.declared.deterministic else None
     if found is not None:
         raise BrokenError(f"{what} {found}")
-
-
-def _difference(left: Observation, right: Observation) -> str | None:
-    """The first thing shown that differs."""
-    if left.tokens != right.tokens:
-        return f"the reply: {list(left.tokens)} and {list(right.tokens)}"
-    for step, (one, other) in enumerate(zip(left.last_rows or (), right.last_rows or (), strict=False)):
-        if (found := first_difference(one, other)) is not None:
-            return f"the logits of call {step}: {found}"
-    if left.logprobs != right.logprobs:
-        return "the log-probabilities"
-    return _kv_difference(left.end, right.end)
-
-
-def _kv_difference(left: Kv | None, right: Kv | None) -> str | None:
-    for layer, (one, other) in enumerate(zip(left or (), right or (), strict=False)):
-        for part in (0, 1):
-            if (found := first_difference(one[part], other[part])) is not None:
-                return f"the KV of layer {layer}: {found}"
-    return None

@@ -6,8 +6,10 @@ repeat the same news. Everything it saw comes back as data; nothing is printed h
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,7 +114,8 @@ class CrashError(Exception):
     def __init__(self, call: str, error: Exception) -> None:
         super().__init__(call)
         self.call = call
-        self.text = f"{type(error).__name__}: {error}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        self.text = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 class Guarded:

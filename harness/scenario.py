@@ -136,7 +136,7 @@ def load(path: Path) -> Scenario:
         return from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read ({error.strerror}); give the path of a case file") from error
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
         raise ScenarioError(f"{path}: not JSON ({error})") from error
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from error

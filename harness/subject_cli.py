@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +57,8 @@ def conformance(
     except (SubjectError, KnownError) as error:
         usage(str(error))
     try:
-        lines = list(tried(arms, entries, request))
+        with _own_faults():
+            lines = list(tried(arms, entries, request))
     finally:
         arms.subject.close()
     verdict = merge(line["verdict"] for line in lines)
@@ -135,12 +138,13 @@ def adjudicate(
     request = _request(
         url or Path(str(model)), "openai_http" if url else subject, options_of(option), numerics, threads
     )
-    try:
-        arms = request.open()
-        scenario = case_of(case) if case is not None else _pair(arms, str(first), str(second), new)
-        ruling = _ruled(arms, scenario, seconds)
-    except (SubjectError, ScenarioError, RefusedError) as error:
-        usage(str(error))
+    with _own_faults():
+        try:
+            arms = request.open()
+            scenario = case_of(case) if case is not None else _pair(arms, str(first), str(second), new)
+            ruling = _ruled(arms, scenario, seconds)
+        except (SubjectError, ScenarioError, RefusedError) as error:
+            usage(str(error))
     described = {**arms.subject.describe(), "model": str(request.model), "subject": arms.subject.name}
     arms.subject.close()
     if as_json:
@@ -148,6 +152,22 @@ def adjudicate(
     else:
         typer.echo(_text(ruling, described, scenario))
     raise typer.Exit(ruling.ruling.exit_code)
+
+
+@contextmanager
+def _own_faults() -> Iterator[None]:
+    """What is left over is a fault of warmcold, which must not read as a ruling; and an interrupt is no traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        typer.echo(f"error: a fault of warmcold itself, not of the engine: {type(error).__name__}: {error}", err=True)
+        raise typer.Exit(Verdict.ERROR.exit_code) from error
 
 
 def _request(model: Path | str, subject: str, options: dict[str, str], numerics: str, threads: int) -> Request:
@@ -173,13 +193,16 @@ def _ids(arms: Arms, given: str) -> Sequence[int]:
     """A prompt as it may be given."""
     text = _file(Path(given[1:])) if given.startswith("@") else given
     if not text.lstrip().startswith("["):
-        return arms.encode(text)
-    try:
-        ids = json.loads(text)
-    except ValueError:
-        return arms.encode(text)
-    if not all(isinstance(token, int) for token in ids):
-        usage(f"a prompt of {ids!r:.60}: give a text, or a list of token ids")
+        ids: Sequence[int] = arms.encode(text)
+    else:
+        try:
+            ids = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            usage(f"a prompt of {text!r:.60}: begins like a list of token ids and is none ({error})")
+    if not ids or not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
+        usage(f"a prompt of {given!r:.60}: give a text, or a list of token ids, of one token at least")
+    if foreign := [token for token in ids if not 0 <= token < arms.vocab_size]:
+        usage(f"a prompt of {given!r:.60}: token id {foreign[0]}; this model's are 0 to {arms.vocab_size - 1}")
     return list(ids)
 
 

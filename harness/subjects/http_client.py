@@ -18,11 +18,15 @@ class Http:
 
     def __init__(self, url: str, *, timeout: float = 120.0, key: str | None = None) -> None:
         parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise SubjectError(f"{url}: {error}; give it as http://HOST:PORT") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SubjectError(f"{url}: not the address of a server; give it as http://HOST:PORT")
         self.url = url
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname, parts.port, timeout=timeout)
+        self._connection = kind(parts.hostname, port, timeout=timeout)
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 

@@ -54,7 +54,7 @@ class OpenAiHttp:
         self.model = Path(address)
         self._tokenizer = options.get("tokenizer")
         self.slot = _number(options, "slot", None)
-        self.http = Http(address, timeout=float(options.get("timeout", 120)), key=options.get("key"))
+        self.http = Http(address, timeout=_seconds(options), key=options.get("key"))
         try:
             self.dialect: Dialect = detect(self.http, options.get("model"), _number(options, "top", 20) or 0)
             limits = _limits(self.dialect, options)
@@ -282,6 +282,13 @@ class ServerInstance(PlainInstance):
                     break
             events.close()  # type: ignore[attr-defined]  # a generator: closing it closes the connection
         return Observation(tokens=tuple(seen[: op.cancel_after]), stop="cancelled")
+
+
+def _seconds(options: dict[str, str]) -> float:
+    text = options.get("timeout", "120")
+    if not text.replace(".", "", 1).isdigit() or not float(text):
+        raise SubjectError(f"option timeout={text!r}: give a number of seconds, more than 0")
+    return float(text)
 
 
 def _limits(dialect: Dialect, options: dict[str, str]) -> Limits:

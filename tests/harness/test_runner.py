@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -118,7 +119,7 @@ def test_a_crash_is_a_finding(faulty: Faulty) -> None:
     """The subject falls over on a legal request: FAIL, with the turn and what was thrown."""
     finding = only(run_scenario(faulty(turn=boom), TWO))
     assert (finding.check, finding.turn) == ("crash", "t0")
-    assert finding.left == "ZeroDivisionError: planted"
+    assert re.fullmatch(r"ZeroDivisionError: planted \(test_runner\.py, line \d+\)", finding.left)
 
 
 def test_a_crash_on_an_illegal_prompt_says_so(faulty: Faulty) -> None:

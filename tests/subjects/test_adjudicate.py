@@ -213,6 +213,9 @@ def test_the_command_takes_a_case_file(tmp_path: Path) -> None:
         (["--first", '["a"]', "--second", "[1]"], "token ids"),
         (["--first", "@gone.txt", "--second", "[1]"], "gone.txt"),
         (["--first", "[1]", "--second", "[999]"], "999"),
+        (["--first", "[]", "--second", "[1]"], "one token at least"),
+        (["--first", "[1, 2", "--second", "[1]"], "begins like a list"),
+        (["--first", "[true]", "--second", "[1]"], "token ids"),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments: list[str], said: str) -> None:
@@ -226,3 +229,16 @@ def test_a_ruling_is_data() -> None:
     """It prints as JSON."""
     case = Case(ruling=Ruling.dirty, turn="t", because="b", place="p")
     assert json.loads(json.dumps(case.to_json()))["ruling"] == "dirty KV"
+
+
+def test_a_turn_that_reused_nothing_tells_nothing() -> None:
+    """There is nothing that the cache could have got wrong."""
+    apart = Scenario(ops=(Turn(name="a", append=(1, 2, 3)), Turn(name="b", append=(7, 8, 9))))
+    case = adjudicate(engine(), apart)
+    assert (case.ruling, case.because) == (Ruling.unclear, "nothing was reused in this turn")
+
+
+def test_a_last_turn_that_is_refused_is_not_ruled_on() -> None:
+    """Nor is the one before it in its place."""
+    case = adjudicate(engine(), Scenario(ops=(Turn(name="a", append=(1, 2, 3)), Turn(name="b", append=(1,) * 200))))
+    assert (case.ruling, case.turn) == (Ruling.unclear, "b")

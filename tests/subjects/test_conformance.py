@@ -224,3 +224,9 @@ def test_rows_that_do_not_add_up_are_found(mine: Arms) -> None:
     scenario = Scenario(ops=(Turn(name="a", append=(1, 2, 3), max_new_tokens=4),))
     found = run_scenario(broken(mine, turn=changed(fewer)).arms, scenario).findings
     assert (found[0].check, found[0].component) == ("reuse", "rows")
+
+
+def test_a_fault_of_its_own_hides_planted_ones(mine: Arms) -> None:
+    """What is wrong already would be taken for the plant."""
+    late = changed(lambda seen: replace(seen, tokens=(*seen.tokens[:-1], 0)) if seen.tokens else seen)
+    assert tried(broken(mine, turn=late), "finds_stale_tail").verdict is Verdict.NOT_RUN

@@ -79,6 +79,8 @@ def test_a_fault_is_found_shrunk_and_shown_again(tmp_path: Path, faulty: str) ->
         ([str(MODEL), "--subject", EXAMPLE, "--option", "a=b"], "no such option"),
         (["--url", "http://127.0.0.1:1", str(MODEL)], "no model"),
         (["--url", "http://127.0.0.1:1"], "127.0.0.1:1"),
+        (["--url", "http://127.0.0.1:99999"], "http://HOST:PORT"),
+        ([str(MODEL), "--subject", EXAMPLE, "--device", "cuda"], "--device cuda"),
         ([str(MODEL), "--subject", "nobody"], "path/to/file.py:Factory"),
     ],
 )
