@@ -310,7 +310,7 @@ class _Play:
         assert self.arms.oracle is not None
         try:
             return self.arms.oracle(tokens, schedule)
-        except Exception as error:
+        except Exception as error:  # a library may raise anything; of ours it is our own fault, and goes up
             if not self.foreign:
                 raise
             raise CrashError("recompute", error) from error

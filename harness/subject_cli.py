@@ -164,7 +164,7 @@ def _own_faults() -> Iterator[None]:
         raise typer.Exit(130) from None
     except typer.Exit:
         raise
-    except Exception as error:
+    except Exception as error:  # whatever is left is our own fault, and must not exit as a ruling about the engine
         traceback.print_exc()
         typer.echo(f"error: a fault of warmcold itself, not of the engine: {type(error).__name__}: {error}", err=True)
         raise typer.Exit(Verdict.ERROR.exit_code) from error

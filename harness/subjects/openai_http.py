@@ -67,7 +67,7 @@ class OpenAiHttp:
             self.counts, self.granularity, self.logprobs = self._probe()
             self.remembers = False
             self.remembers = self.dialect.one_state and self._remembers()
-        except BaseException:
+        except BaseException:  # an interrupt too must close the connection; it is raised again
             self.http.close()
             raise
         self.capabilities = self._declared()
