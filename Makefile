@@ -35,7 +35,7 @@ lint: .venv/.ready ## format, lint, types, import contracts
 	$(BIN)/lint-imports
 
 fixtures: .venv/.ready ## rebuild the fixtures; says whether the bytes are as before
-	$(BIN)/python -m fixtures.build --check || $(BIN)/python -m fixtures.build
+	$(BIN)/python -m warmcold.fixtures.build --check || $(BIN)/python -m warmcold.fixtures.build
 
 mutate: .venv/.ready ## plant every deliberate fault; see which check kills it
 	$(RUN)/warmcold mutate --report reports
@@ -70,4 +70,4 @@ clean:
 mutmut: .venv/.ready ## mutate the pure core line by line; each mutant dies by a test or is argued
 	rm -rf mutants
 	env -u CI $(RUN)/mutmut run --max-children $(JOBS)
-	$(BIN)/python -m mutations.mutmut_report
+	$(BIN)/python -m warmcold.mutations.mutmut_report

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from harness.observation import Observation
-from harness.subject import Capabilities, PlainInstance, RefusedError, ReuseModel
-from harness.verdict import Level
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.subject import Capabilities, PlainInstance, RefusedError, ReuseModel
+from warmcold.harness.contract.verdict import Level
 
 
 class MyEngine:

@@ -1,11 +1,11 @@
 """A complete ONNX text-generation engine that keeps and reuses KV: the subject that warmcold's harness judges."""
 
+from .contract.errors import BackendError, ModelError, UsageError, WarmcoldError
+from .contract.request import Completion, GateReason, MirrorStop, SamplingParams, Step, StopReason
 from .engine import Engine, EngineOptions
-from .errors import BackendError, ModelError, UsageError, WarmcoldError
-from .request import Completion, GateReason, MirrorStop, SamplingParams, Step, StopReason
-from .reuse import CutReason, ReuseSource
-from .session import Session
-from .turn import Turn
+from .turn.reuse import CutReason, ReuseSource
+from .turn.session import Session
+from .turn.turn import Turn
 
 __all__ = [
     "BackendError",

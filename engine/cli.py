@@ -10,12 +10,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from .chat import ChatTemplate
+from .contract.errors import UsageError, WarmcoldError
+from .contract.request import Completion, SamplingParams
 from .engine import BACKENDS, NUMERICS, Engine
-from .errors import UsageError, WarmcoldError
-from .inspect import inspect
-from .request import Completion, SamplingParams
-from .session import Session
+from .package.inspect import inspect
+from .text.chat import ChatTemplate
+from .turn.session import Session
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 

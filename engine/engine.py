@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .backends.base import Backend, BackendState
-from .errors import UsageError
+from .contract.errors import UsageError
+from .contract.probe import Probe, no_probe
+from .contract.request import Completion, GateReason, SamplingParams
 from .graph.load import GraphModel
-from .identity import Identity, file_digest, identity_of
 from .kv.layout import KvGeometry, Part
 from .kv.pages import PagePool
 from .kv.prefix_cache import NullPrefixCache, PagedPrefixCache, PrefixCache
-from .package import ModelSpec, refuse_nan, resolve
-from .probe import Probe, no_probe
-from .request import Completion, GateReason, SamplingParams
-from .reuse import Component, FullAttention, Window
-from .session import Session
-from .tokenizer import TextTokenizer
-from .turn import Core, Retained, Turn
+from .package.resolve import ModelSpec, refuse_nan, resolve
+from .text.tokenizer import TextTokenizer
+from .turn.identity import Identity, file_digest, identity_of
+from .turn.reuse import Component, FullAttention, Window
+from .turn.session import Session
+from .turn.turn import Core, Retained, Turn
 
 BACKENDS = ("native", "ort")
 NUMERICS = ("invariant", "fast")

@@ -1,4 +1,4 @@
-"""Copies of the source tree, and planting one fault in a copy.
+"""Copies of the package, and planting one fault in a copy.
 
 A copy holds no bytecode: a restored file with an old timestamp beside a cached one has fooled people into testing the
 wrong build.
@@ -11,9 +11,6 @@ from pathlib import Path
 
 from .mutant import Mutant
 
-FOLDERS = ("engine", "harness", "mutations", "fixtures", "tests")
-FILES = ("pyproject.toml", "warmcold.py", "conftest.py", "README.md")
-
 _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache", ".hypothesis", "*.egg-info")
 
 
@@ -21,20 +18,14 @@ class StaleError(Exception):
     """A mutant's text does not occur exactly once: the source has moved on, and the mutant tests nothing."""
 
 
-def repository() -> Path:
-    """The folder that holds `engine/`, `harness/` and this package."""
-    return Path(__file__).resolve().parent.parent
+def package() -> Path:
+    """The folder of the installed package: holds `engine/`, `harness/`, `mutations/` and `fixtures/`, or links to them."""
+    return Path(__file__).absolute().parents[1]
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy what a run needs from the repository `source` to `target`: no environment, models, reports or caches."""
-    target.mkdir(parents=True, exist_ok=True)
-    for name in FOLDERS:
-        if (source / name).is_dir():
-            shutil.copytree(source / name, target / name, ignore=_SKIPPED)
-    for name in FILES:
-        if (source / name).is_file():
-            shutil.copy2(source / name, target / name)
+    """Copy the package folder `source` to `target`, links as what they lead to, no caches."""
+    shutil.copytree(source, target, ignore=_SKIPPED)
 
 
 def replaced(mutant: Mutant, content: str) -> str:

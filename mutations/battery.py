@@ -22,11 +22,11 @@ from .apply import StaleError, copy_tree, plant
 from .mutant import ALLOWLIST, CRASH, Mutant, Outcome, Result, judge
 
 TIMEOUT_S = 180.0
-ALLOWLIST_TEST = "tests/parity/test_allowlist.py"
+PACKAGE = "warmcold"
 
 FORCED = Mutant(
     id="forced-failure",
-    file="engine/sampling.py",
+    file="engine/turn/sampling.py",
     text="return int(np.argmax(scores))",
     replacement="return int(np.argmin(scores))",
     kind="oracle_blindness",
@@ -70,21 +70,21 @@ def run_battery(
     on_start: Callable[[str], None] = lambda name: None,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> Report:
-    """Run the battery over a snapshot of the repository `source`, `jobs` processes at a time.
+    """Run the battery over a snapshot of the package folder `source`, `jobs` processes at a time.
 
     Raises BatteryError before any mutant is run when the clean tree fails or the forced failure passes.
     """
     with tempfile.TemporaryDirectory(prefix="warmcold-mutate-") as scratch:
-        base = Path(scratch) / "clean"
+        base = Path(scratch) / "clean" / PACKAGE
         copy_tree(source, base)
         on_start("clean tree")
         clean = _clean(base, mutants, timeout_s)
         on_start("forced failure")
-        forced = _forced(base, Path(scratch) / "forced", timeout_s)
+        forced = _forced(base, Path(scratch) / "forced" / PACKAGE, timeout_s)
 
         def one(mutant: Mutant) -> Result:
             on_start(mutant.id)
-            result = run_mutant(base, Path(scratch) / mutant.id, mutant, timeout_s)
+            result = run_mutant(base, Path(scratch) / mutant.id / PACKAGE, mutant, timeout_s)
             on_result(result)
             return result
 
@@ -184,36 +184,25 @@ def _same_build(tree: Path, engine: str) -> None:
 
 
 def _allowlist(tree: Path, timeout_s: float) -> Run:
-    """The source scan as pytest runs it. Exit 1 is a finding; 0 is none; anything else could not run."""
-    plain = ["-q", "-x", "-p", "no:cacheprovider", "-o", "addopts=--import-mode=importlib", "-W", "default"]
-    code, out, tail, seconds = _python(tree, ["-m", "pytest", ALLOWLIST_TEST, "-m", "source_scan", *plain], timeout_s)
-    found = {ALLOWLIST: _rule(out)} if code == 1 else {}
-    return Run(
-        code=0 if code == 1 else code, found=found, turns=0, sources={}, seconds=seconds, tail=out[-2000:] + tail
-    )
-
-
-def _rule(out: str) -> str:
-    """The lines of a pytest run that name file, line and rule."""
-    said = (line.removeprefix("E").strip() for line in out.splitlines() if line.startswith("E "))
-    lines = dict.fromkeys(line for line in said if line.startswith(("engine/", "harness/", "stale", "only ")))
-    return "\n".join(lines) or out[-500:]
+    """The source scan. Exit 1 with something said is a finding, 0 none; anything else could not run."""
+    code, out, tail, seconds = _python(tree, ["-m", "warmcold.mutations.source_scan"], timeout_s)
+    found = {ALLOWLIST: out.strip()} if code == 1 and out.strip() else {}
+    return Run(code=0 if found else code, found=found, turns=0, sources={}, seconds=seconds, tail=tail)
 
 
 def _python(tree: Path, arguments: Sequence[str], timeout_s: float) -> tuple[int | None, str, str, float]:
     """Exit code (None: timeout), stdout, the end of stderr, seconds. The environment is written out, not inherited."""
     environment = {
-        "PYTHONPATH": str(tree),
+        "PYTHONPATH": str(tree.parent),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
     started = time.monotonic()
     try:
         done = subprocess.run(
-            [sys.executable, "-B", *arguments],
+            [sys.executable, "-B", "-P", *arguments],
             cwd=tree, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

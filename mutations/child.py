@@ -1,6 +1,6 @@
 """What runs inside a copy: plays the fixed conversations and prints, as one JSON line, what each check found.
 
-    python -B -m mutations.child --model fixtures/models/snap-gqa-shared --backend native
+    python -B -m warmcold.mutations.child --model fixtures/models/snap-gqa-shared --backend native
 
 It ends with 0 whatever was found: a finding is news, not an error. Anything else means that it could not be run.
 """
@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.runner import Arms, ScenarioResult, Watch, run_scenario
-from harness.scenario import Scenario
-from harness.verdict import Finding
-from harness.verify import open_arms
-
+from ..harness.contract.scenario import Scenario
+from ..harness.contract.verdict import Finding
+from ..harness.play.exact import Arms, ScenarioResult, Watch, run_scenario
+from ..harness.run.verify import open_arms
 from .mutant import CRASH
 from .scenarios import scenarios
 
@@ -88,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def report(seen: Seen) -> dict[str, Any]:
     """Plain data. `engine` is the file that was really imported, so that a wrong build shows."""
     return {
-        "engine": str(Path(str(sys.modules["engine"].__file__)).resolve()),
+        "engine": str(Path(str(sys.modules["warmcold.engine"].__file__)).resolve()),
         "turns": seen.turns,
         "sources": seen.sources,
         "counts": seen.counts,

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .apply import repository
+from .apply import package
 from .battery import BatteryError, Report, run_battery
 from .catalog import MUTANTS
 from .mutant import Mutant, Result
@@ -72,7 +72,7 @@ def _watched(chosen: Sequence[Mutant], jobs: int, console: Console) -> Report:
                 seen = ", ".join(result.killed_by) or "nothing"
                 console.print(f"{result.outcome.value}  {result.mutant.id}  seen by: {seen}", markup=False)
 
-        return run_battery(repository(), chosen, jobs=jobs, on_start=started, on_result=finished)
+        return run_battery(package(), chosen, jobs=jobs, on_start=started, on_result=finished)
 
 
 def _chosen(only: Sequence[str], changed: str | None) -> list[Mutant]:
@@ -97,7 +97,7 @@ def _changed(base: str) -> list[str]:
     try:
         return [
             *_git("diff", "--name-only", base, "--").splitlines(),
-            *_git("ls-files", "--others", "--exclude-standard").splitlines(),
+            *_git("ls-files", "--others", "--exclude-standard", "--full-name", ":/").splitlines(),
         ]
     except (OSError, subprocess.CalledProcessError) as error:
         detail = getattr(error, "stderr", "") or str(error)
@@ -106,5 +106,7 @@ def _changed(base: str) -> list[str]:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=repository(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=Path(__file__).resolve().parent, capture_output=True, text=True, check=True
+    )
     return done.stdout

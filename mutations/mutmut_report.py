@@ -1,4 +1,4 @@
-"""Judges a run of mutmut: `python -m mutations.mutmut_report` writes `reports/mutmut.json` and `reports/mutmut.md`.
+"""Judges a run of mutmut: `python -m warmcold.mutations.mutmut_report` writes `reports/mutmut.json` and `reports/mutmut.md`.
 
 Exits with 1 when a mutant is unexplained, an explanation is stale or refuted, a function is without mutants and not
 listed, or a canary says that the run could not see. Explanations lie in `mutmut_equivalent.json` beside this file.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
+from ..harness.contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
 
 # Ids up to 60: the smallest vocabulary among the fixtures is 61.
 _A = (7, 3, 19, 28, 5, 41, 2, 33, 11, 17, 8)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.checks import ALL
-
+from ..harness.checks import ALL
 from .battery import Report, Run
 from .mutant import ALLOWLIST, CRASH, Outcome, Result
 

@@ -10,6 +10,7 @@ it would cover the next stranger who moves in.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +62,9 @@ PROOF_RULE = f"{PROOF} is made only by the reuse policy and by admission"
 PRIMITIVE_RULE = "rewind primitives are touched only where they are defined and in the adapters of the reuse seam"
 
 PERMISSIONS = (
-    Permission(rule=PROOF_RULE, file="engine/reuse.py", function="nothing_reused"),
-    Permission(rule=PROOF_RULE, file="engine/reuse.py", function="apply_prefix_reuse"),
-    Permission(rule=PROOF_RULE, file="engine/turn.py", function="Turn._seed"),
+    Permission(rule=PROOF_RULE, file="engine/turn/reuse.py", function="nothing_reused"),
+    Permission(rule=PROOF_RULE, file="engine/turn/reuse.py", function="apply_prefix_reuse"),
+    Permission(rule=PROOF_RULE, file="engine/turn/turn.py", function="Turn._seed"),
     Permission(rule=PRIMITIVE_RULE, file="engine/kv/buffers.py"),
     Permission(rule=PRIMITIVE_RULE, file="engine/backends/buffered.py"),
     Permission(rule=PRIMITIVE_RULE, file="engine/backends/ort.py"),
@@ -203,6 +204,13 @@ class _Visitor(ast.NodeVisitor):
         self.hits.append(Hit(file=self._file, line=line, rule=rule, form=form, inside=".".join(self._inside)))
 
 
+def main() -> int:
+    """Scan the package that this module is part of; print what is wrong, and end with 1 if anything is."""
+    found = problems(Path(__file__).absolute().parents[1])
+    print("\n".join(found))
+    return 1 if found else 0
+
+
 def _called(function: ast.expr) -> str:
     if isinstance(function, ast.Name):
         return function.id
@@ -214,3 +222,7 @@ def _is_class_of_value(function: ast.expr) -> bool:
     if isinstance(function, ast.Call):
         return _called(function.func) == "type" and len(function.args) == 1
     return isinstance(function, ast.Attribute) and function.attr == "__class__"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from engine import Engine, SamplingParams, UsageError
-from fixtures.graph import serialise
-from fixtures.llama import LlamaConfig, LlamaLayer, write_llama
+from warmcold.engine import Engine, SamplingParams, UsageError
+from warmcold.fixtures.graph import serialise
+from warmcold.fixtures.llama import LlamaConfig, LlamaLayer, write_llama
 
 PAGE = 16
 CONFIG = LlamaConfig(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from importlinter.cli import lint_imports
 
-from harness.checks import ALL
+from warmcold.harness.checks import ALL
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine", "harness", "mutations", "fixtures")
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.source_scan
 
 
 def modules() -> list[Path]:
-    """Every source file of the packages, and `warmcold.py`."""
+    """Every source file of the packages, and those of `src/warmcold` itself."""
     found = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     assert len(found) > 80
-    return [*found, ROOT / "warmcold.py"]
+    return [*found, *sorted((ROOT / "src" / "warmcold").glob("*.py"))]
 
 
 def files(folder: Path = ROOT) -> Iterator[Path]:
@@ -56,13 +56,13 @@ def environment_reads(source: str) -> list[int]:
     return [node.lineno for node in nodes if isinstance(node, (ast.stmt, ast.expr)) and reads(node)]
 
 
-def absolute_imports(source: str, package: str) -> list[int]:
-    """Lines that import a module's own package by its name."""
+def bare_imports(source: str) -> list[int]:
+    """Lines that import one of the packages by a name that an installation does not have."""
     lines = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            lines += [node.lineno for item in node.names if item.name.split(".")[0] == package]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == package:
+            lines += [node.lineno for item in node.names if item.name.split(".")[0] in PACKAGES]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] in PACKAGES:
             lines.append(node.lineno)
     return lines
 
@@ -102,12 +102,13 @@ def test_nothing_is_read_from_the_environment() -> None:
     assert found == []
 
 
-def test_imports_inside_a_package_are_relative() -> None:
-    """So that a stranger's package of the same name cannot slip in between."""
+def test_nothing_is_imported_by_a_strangers_name() -> None:
+    """`engine` from the repository's top would be a second copy beside `warmcold.engine`, or a stranger's."""
     found = [
         f"{named(path)}:{line}"
-        for path in modules()
-        for line in absolute_imports(path.read_text(encoding="utf-8"), path.relative_to(ROOT).parts[0])
+        for path in files()
+        if path.suffix == ".py" and not path.is_relative_to(ROOT / "src")
+        for line in bare_imports(path.read_text(encoding="utf-8"))
     ]
     assert found == []
 
@@ -144,12 +145,12 @@ def test_a_read_of_the_environment_is_found(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["import engine\n", "from engine.kv import pages\n", "def f():\n    import engine.kv as kv\n"]
+    "source", ["import engine\n", "from harness.play import exact\n", "def f():\n    import mutations.cli as cli\n"]
 )
-def test_an_absolute_import_of_ones_own_is_found(source: str) -> None:
-    """At the top or inside a function; a relative one and another package are well."""
-    assert absolute_imports(source, "engine")
-    assert not absolute_imports("from . import engine\nfrom .engine import x\nimport engineering\n", "engine")
+def test_an_import_by_a_strangers_name_is_found(source: str) -> None:
+    """At the top or inside a function; a relative one, ours by its whole name and another package are well."""
+    assert bare_imports(source)
+    assert not bare_imports("from . import engine\nfrom warmcold.engine import x\nimport engineering\n")
 
 
 @pytest.mark.parametrize("folder", ["home", "root", "Users", "work", "tmp"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.scenario import load
+from warmcold.harness.contract.scenario import load
 
 ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / "reports"

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-import harness.verify
-import warmcold
-from harness.events import Event, LegFinished
-from harness.observation import Observation
-from harness.scenario import Scenario, Turn
-from harness.subjects.engine_subject import EngineInstance
-from harness.verify import Request
+import warmcold.harness.run.verify
+from warmcold.cli import main
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.scenario import Scenario, Turn
+from warmcold.harness.run.events import Event, LegFinished
+from warmcold.harness.run.verify import Request
+from warmcold.harness.subjects.engine import EngineInstance
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "fixtures" / "models" / "snap-gqa-shared"
@@ -49,7 +49,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         monkeypatch.setattr(sys, "argv", ["warmcold", *map(str, arguments)])
         code = 0
         try:
-            warmcold.main()
+            main()
         except SystemExit as stopped:
             code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
         seen = capsys.readouterr()
@@ -120,25 +120,20 @@ def test_an_unknown_command(run: Run) -> None:
     """Exit status 2, the word, and the next thing to do."""
     ran = run("verfy")
     assert (ran.code, ran.out) == (2, "")
-    assert one_line(ran) == "error: no command 'verfy'; `warmcold --help` lists them"
+    assert ran.err.endswith("Error: No such command 'verfy'. Did you mean 'verify'?\n")
 
 
-@pytest.mark.parametrize("package", ["engine", "harness"])
-def test_a_strangers_package_is_reported_and_not_run(tmp_path: Path, package: str) -> None:
-    """`engine` and `harness` are common words: with a stranger's first on the path nothing of his is run."""
+@pytest.mark.parametrize("package", ["engine", "harness", "mutations", "fixtures"])
+def test_a_strangers_package_is_nothing_to_it(tmp_path: Path, package: str) -> None:
+    """Common words: a stranger's package of that name, first on the path, is neither run nor in the way."""
     (tmp_path / package).mkdir()
-    (tmp_path / package / "__init__.py").write_text(
-        "from pathlib import Path\nPath(__file__).with_name('ran').touch()\nEngine = None\n", encoding="utf-8"
-    )
+    (tmp_path / package / "__init__.py").write_text("raise SystemExit('a stranger ran')\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "warmcold", "verify", str(MODEL), "--backend", "ort", "--examples", "1"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert f"{package!r} at {tmp_path / package} is not warmcold's (that is in {ROOT})" in done.stderr
-    assert "run from another directory or rename yours" in done.stderr
-    assert not (tmp_path / package / "ran").exists()
+    assert done.returncode == 0, done.stderr
+    assert "PASS" in done.stdout
 
 
 def test_from_another_directory(tmp_path: Path) -> None:
@@ -249,7 +244,7 @@ def test_a_fault_of_ours_is_an_error(run: Run, tmp_path: Path, monkeypatch: pyte
     def broken(request: Request, emit: Callable[[Event], None]) -> LegFinished:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(harness.verify, "verify", broken)
+    monkeypatch.setattr(warmcold.harness.run.verify, "verify", broken)
     try:
         code = run("verify", MODEL, "--backend", "ort", "--report", tmp_path / "r").code
     except ZeroDivisionError:
@@ -329,13 +324,13 @@ def test_replay_is_on_the_leg_where_it_was_found(
 ) -> None:
     """Backend and device both, or a case found on one would be replayed on another and seem well."""
     asked: list[Request] = []
-    real = harness.verify.verify
+    real = warmcold.harness.run.verify.verify
 
     def note(request: Request, emit: Callable[[Event], None]) -> LegFinished:
         asked.append(request)
         return real(replace(request, backend="ort", device="cpu"), emit)
 
-    monkeypatch.setattr(harness.verify, "verify", note)
+    monkeypatch.setattr(warmcold.harness.run.verify, "verify", note)
     run("replay", case(found={"model": str(MODEL), "leg": leg}), "--report", tmp_path / "r")
     assert [request.leg for request in asked] == [leg]
 
@@ -347,12 +342,12 @@ def test_replay_keeps_the_numerics_of_the_run(
     first = run("verify", MODEL, "--backend", "native", "--numerics", "fast", "--examples", 0, "--case", case(),
                 "--json", "--report", tmp_path / "r")  # fmt: skip
     asked: list[Request] = []
-    real = harness.verify.verify
+    real = warmcold.harness.run.verify.verify
 
     def note(request: Request, emit: Callable[[Event], None]) -> LegFinished:
         asked.append(request)
         return real(request, emit)
 
-    monkeypatch.setattr(harness.verify, "verify", note)
+    monkeypatch.setattr(warmcold.harness.run.verify, "verify", note)
     assert run("replay", json.loads(first.out)["cases"][0], "--report", tmp_path / "again").code == 1
     assert [request.numerics for request in asked] == ["fast"]

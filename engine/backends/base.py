@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Device
+from ..contract.arrays import Device
 from ..kv.layout import KvGeometry, Part, Physical
 
 Feeds = Mapping[str, NDArray[Any]]

@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..arrays import Device
+from ..contract.arrays import Device
+from ..contract.probe import Probe
 from ..kv.buffers import KvBuffers
 from ..kv.layout import Part, Physical
-from ..probe import Probe
 from .base import Fill
 
 

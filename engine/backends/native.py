@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BackendError, UsageError, WarmcoldError
+from ..contract.errors import BackendError, UsageError, WarmcoldError
+from ..contract.probe import Probe, no_probe
 from ..graph.compile import compile_model
 from ..graph.plan import CompiledModel
 from ..kv.buffers import KvBuffers, KvSlot
 from ..kv.layout import LayerKv, Part
-from ..probe import Probe, no_probe
 from .base import BackendState, Feeds
 from .buffered import BufferState
 

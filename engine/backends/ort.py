@@ -17,11 +17,11 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from ..arrays import HOST
-from ..errors import BackendError, ModelError, UsageError
+from ..contract.arrays import HOST
+from ..contract.errors import BackendError, ModelError, UsageError
+from ..contract.probe import Probe, no_probe
 from ..kv.buffers import KvBuffers
 from ..kv.layout import KvGeometry, Part, Physical, storage_dtype
-from ..probe import Probe, no_probe
 from .base import BackendState, Feeds, Fill
 from .buffered import BufferState
 

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..decoder import Decoder
+from ..contract.request import SamplingParams
 from ..engine import Engine
 from ..kv.layout import Part, Physical, capacity_bucket, narrow, write_present
-from ..request import SamplingParams
-from ..session import Session
-from ..turn import Retained
+from ..turn.decoder import Decoder
+from ..turn.session import Session
+from ..turn.turn import Retained
 from .raw import RawLoop
 
 Turn = Callable[[int], float]

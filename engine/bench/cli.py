@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from threadpoolctl import threadpool_limits
 
-from ..errors import WarmcoldError
+from ..contract.errors import WarmcoldError
 from .figures import Figure
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

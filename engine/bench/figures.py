@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import UsageError
+from ..contract.errors import UsageError
 from ..kv.layout import KvGeometry, storage_dtype
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ..contract.errors import UsageError
 from ..engine import Engine
-from ..errors import UsageError
 from ..graph.load import load_graph
 from .arms import Arm, EngineArm, Prompts, RawArm
 from .figures import Figure, Sizes, compared, interleaved

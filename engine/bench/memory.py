@@ -11,8 +11,8 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
+from ..contract.request import SamplingParams
 from ..engine import Engine
-from ..request import SamplingParams
 from .arms import EngineArm, planted
 from .figures import Figure, cache_bytes
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kv.layout import Part, storage_dtype
-from ..package import ModelSpec
+from ..package.resolve import ModelSpec
 
 
 class RawLoop:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import HOST, Device, find_device
-from ..errors import UsageError
+from ..contract.arrays import HOST, Device, find_device
+from ..contract.errors import UsageError
 from ..kernels.arithmetic import Anchored, Arithmetic, Free
 from ..kernels.call import Call, Kernel
 from ..kernels.matmul import stored_matrix

@@ -7,8 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..arrays import HOST, silence
-from ..errors import ModelError
+from ..contract.arrays import HOST, silence
+from ..contract.errors import ModelError
 from ..kernels.arithmetic import Free
 from ..kernels.call import Call, Kernel
 from ..kernels.table import find_kernel

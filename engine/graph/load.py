@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from ..errors import ModelError
+from ..contract.errors import ModelError
 
 Dim = int | str | None
 

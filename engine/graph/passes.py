@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..contract.errors import ModelError
 from ..kv.layout import widen
 from .load import GraphModel, Node
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Device, silence
-from ..errors import BackendError, UsageError
+from ..contract.arrays import Device, silence
+from ..contract.errors import BackendError, UsageError
 from ..kv.layout import KvGeometry
 from .load import Port
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Device, dtype_name
+from ..contract.arrays import Device, dtype_name
 from ..kernels.call import Run
 from ..kv.layout import narrow, storage_dtype, widen
 from .load import Node

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from ..arrays import Device, dtype_name
+from ..contract.arrays import Device, dtype_name
 
 BLOCK = 64
 TILES = (8, 4, 2, 1)

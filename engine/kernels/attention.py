@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays import Device
+from ..contract.arrays import Device
 from .arithmetic import Arithmetic
 from .call import Call, Kernel, Run, Table, versions
 from .rotary import rotate

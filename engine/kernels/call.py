@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Device
-from ..errors import ModelError
+from ..contract.arrays import Device
+from ..contract.errors import ModelError
 
 if TYPE_CHECKING:
     from ..graph.load import Node

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from ..arrays import dtype_name, dtype_of
+from ..contract.arrays import dtype_name, dtype_of
 from .call import Call, Kernel, Run, Table, versions
 
 # TensorProto.DataType: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto

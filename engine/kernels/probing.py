@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Device
+from ..contract.arrays import Device
 from .arithmetic import BLOCK, TILES
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..probe import Probe, no_probe
+from ..contract.probe import Probe, no_probe
 from .layout import KvGeometry, Part, Physical, capacity_bucket, storage_dtype
 
 Pair = tuple[Any, Any]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..backends.base import BackendState
-from ..identity import Identity
-from ..request import MirrorStop
+from ..contract.request import MirrorStop
+from ..turn.identity import Identity
 from .layout import Part, Physical, append_token_kv, extract_present_tokens, narrow, write_present
 from .pages import PagePool
 from .prefix_cache import Node, PrefixCache

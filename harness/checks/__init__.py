@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..record import Check
+from ..arms.record import Check
 from .closed_form import closed_form
 from .cold import cold
 from .conservation import conservation

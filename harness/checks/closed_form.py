@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compare import elided, first_difference, first_token_difference
-from ..observation import Kv
-from ..record import ClosedForm, TurnRecord, add, compare_kv
-from ..verdict import CheckResult
+from ..arms.compare import elided, first_difference, first_token_difference
+from ..arms.record import ClosedForm, TurnRecord, add, compare_kv
+from ..contract.observation import Kv
+from ..contract.verdict import CheckResult
 
 
 def closed_form(record: TurnRecord) -> CheckResult:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..compare import elided, first_difference, first_token_difference
-from ..near_tie import explained_by_schedule
-from ..record import TurnRecord, add, compare_kv
-from ..verdict import CheckResult, Level
+from ..arms.compare import elided, first_difference, first_token_difference
+from ..arms.near_tie import explained_by_schedule
+from ..arms.record import TurnRecord, add, compare_kv
+from ..contract.verdict import CheckResult, Level
 
 
 def cold(record: TurnRecord) -> CheckResult:

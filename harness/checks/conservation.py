@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..record import TurnRecord, add
-from ..verdict import CheckResult
+from ..arms.record import TurnRecord, add
+from ..contract.verdict import CheckResult
 
 
 def conservation(record: TurnRecord) -> CheckResult:

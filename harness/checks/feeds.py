@@ -6,9 +6,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..compare import elided, first_token_difference
-from ..record import TurnRecord, add
-from ..verdict import CheckResult
+from ..arms.compare import elided, first_token_difference
+from ..arms.record import TurnRecord, add
+from ..contract.verdict import CheckResult
 
 
 def feeds(record: TurnRecord) -> CheckResult:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..matched import widened
-from ..observation import PageKey
-from ..record import NO_MATCHED, TurnRecord, add, compare_kv
-from ..verdict import CheckResult
+from ..arms.record import NO_MATCHED, TurnRecord, add, compare_kv
+from ..arms.shadow import widened
+from ..contract.observation import PageKey
+from ..contract.verdict import CheckResult
 
 
 def kv_pages(record: TurnRecord) -> CheckResult:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..record import NO_MATCHED, TurnRecord, compare_kv
-from ..verdict import CheckResult
+from ..arms.record import NO_MATCHED, TurnRecord, compare_kv
+from ..contract.verdict import CheckResult
 
 
 def kv_seed(record: TurnRecord) -> CheckResult:

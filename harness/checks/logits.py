@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..compare import first_difference
-from ..record import NO_MATCHED, TurnRecord, add
-from ..verdict import CheckResult
+from ..arms.compare import first_difference
+from ..arms.record import NO_MATCHED, TurnRecord, add
+from ..contract.verdict import CheckResult
 
 
 def logits(record: TurnRecord) -> CheckResult:

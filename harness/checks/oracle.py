@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..near_tie import explained_by_schedule
-from ..record import TurnRecord, add
-from ..verdict import CheckResult
+from ..arms.near_tie import explained_by_schedule
+from ..arms.record import TurnRecord, add
+from ..contract.verdict import CheckResult
 
 
 def oracle(record: TurnRecord) -> CheckResult:

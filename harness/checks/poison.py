@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..compare import elided, first_difference, first_token_difference
-from ..record import TurnRecord, add, compare_kv
-from ..verdict import CheckResult
+from ..arms.compare import elided, first_difference, first_token_difference
+from ..arms.record import TurnRecord, add, compare_kv
+from ..contract.verdict import CheckResult
 
 PATTERNS = (173.25, -391.5)
 """Finite, exactly representable in 16-bit floats, and far from any value a model holds."""

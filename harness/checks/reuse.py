@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..record import TurnRecord, add
-from ..verdict import CheckResult
+from ..arms.record import TurnRecord, add
+from ..contract.verdict import CheckResult
 
 
 def reuse(record: TurnRecord) -> CheckResult:

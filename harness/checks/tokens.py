@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..compare import elided, first_token_difference
-from ..record import NO_MATCHED, TurnRecord, add
-from ..verdict import CheckResult
+from ..arms.compare import elided, first_token_difference
+from ..arms.record import NO_MATCHED, TurnRecord, add
+from ..contract.verdict import CheckResult
 
 
 def tokens(record: TurnRecord) -> CheckResult:

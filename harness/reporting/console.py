@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ..events import Event, LegFinished, LegStarted, ScenarioPlayed
+from ..run.events import Event, LegFinished, LegStarted, ScenarioPlayed
 
 _COLOURS = {"PASS": "green", "FAIL": "red", "ERROR": "red", "UNKNOWN": "yellow"}
 

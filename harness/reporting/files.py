@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..events import Event, LegFinished, LegStarted, ScenarioPlayed
-from ..shrunk import Shrunk
+from ..run.events import Event, LegFinished, LegStarted, ScenarioPlayed
+from ..shrinking.confirm import Shrunk
 from . import junit, script
 from .markdown import render
 from .prose import describe

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from ..events import LegFinished
-from ..verdict import CheckResult, Verdict
+from ..contract.verdict import CheckResult, Verdict
+from ..run.events import LegFinished
 
 
 def render(legs: Sequence[LegFinished]) -> bytes:

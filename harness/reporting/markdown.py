@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..checks import ALL
-from ..events import LegFinished
-from ..verdict import Verdict
+from ..contract.verdict import Verdict
+from ..run.events import LegFinished
 from .summary import first_finding, level_of, overall
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
-from ..size import DEFAULTS, session_names
+from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
+from ..shrinking.cost import DEFAULTS, session_names
 
 _LONGEST_TEXT = 40
 

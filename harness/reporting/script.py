@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from ..checks.poison import PATTERNS
-from ..scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
-from ..size import turns_of
-from ..verdict import Finding
+from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
+from ..contract.verdict import Finding
+from ..shrinking.cost import turns_of
 from .prose import describe
 
 _COUNTED = {
@@ -33,18 +33,15 @@ _HEAD = '''"""{title}
 warmcold found, in turn {turn}:
 {finding}
 
-Needs the engine alone. Run it in the directory that holds `engine/`: every turn is played warm, as the conversation
-goes, and once more cold. Ends with 1 if that makes a difference, else with 0.
+Needs the engine alone. Every turn is played warm, as the conversation goes, and once more
+cold. Ends with 1 if that makes a difference, else with 0.
 """
 
 import sys
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path.cwd()))
-
-from engine import Engine, SamplingParams  # noqa: E402
+from warmcold.engine import Engine, SamplingParams
 
 MODEL = sys.argv[1] if len(sys.argv) > 1 else {model!r}
 

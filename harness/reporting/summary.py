@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..events import LegFinished
-from ..verdict import Finding, Level, Verdict, merge
+from ..contract.verdict import Finding, Level, Verdict, merge
+from ..run.events import LegFinished
 
 
 def overall(legs: Sequence[LegFinished]) -> Verdict:

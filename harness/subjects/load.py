@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from ..subject import Factory, Subject, SubjectError
+from ..contract.subject import Factory, Subject, SubjectError
 
 GROUP = "warmcold.subjects"
 SHIPPED: Mapping[str, tuple[str, str]] = {

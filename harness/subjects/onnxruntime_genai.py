@@ -19,12 +19,12 @@ import numpy as np
 import onnxruntime_genai as og
 from numpy.typing import NDArray
 
-from ..compare import common_prefix
-from ..observation import Kv, Observation, Tokens
-from ..scenario import ScenarioError, Settings, Turn
-from ..subject import Capabilities, Loop, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
-from ..texts import encoder
-from ..verdict import Level
+from ..arms.compare import common_prefix
+from ..contract.observation import Kv, Observation, Tokens
+from ..contract.scenario import ScenarioError, Settings, Turn
+from ..contract.subject import Capabilities, Loop, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
+from ..contract.verdict import Level
+from ..conversations.texts import encoder
 
 _BUFFERS = {"": None, "true": True, "false": False}
 _TURNS = ("rewind", "append")

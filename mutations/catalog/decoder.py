@@ -1,10 +1,10 @@
-"""Faults in `engine/decoder.py`: positions and masks."""
+"""Faults in `engine/turn/decoder.py`: positions and masks."""
 
 from __future__ import annotations
 
 from ..mutant import Mutant
 
-_FILE = "engine/decoder.py"
+_FILE = "engine/turn/decoder.py"
 _POSITIONS = ("snap-gqa-shared", "snap-decomposed")
 
 MUTANTS = (

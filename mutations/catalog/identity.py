@@ -1,10 +1,10 @@
-"""Faults in `engine/identity.py`: requests that must not share KV, and get the same digest."""
+"""Faults in `engine/turn/identity.py`: requests that must not share KV, and get the same digest."""
 
 from __future__ import annotations
 
 from ..mutant import Mutant
 
-_FILE = "engine/identity.py"
+_FILE = "engine/turn/identity.py"
 
 MUTANTS = (
     Mutant(

@@ -1,10 +1,10 @@
-"""Faults in `engine/loop.py`: what is fed, when it is sampled, when it stops."""
+"""Faults in `engine/turn/loop.py`: what is fed, when it is sampled, when it stops."""
 
 from __future__ import annotations
 
 from ..mutant import Mutant
 
-_FILE = "engine/loop.py"
+_FILE = "engine/turn/loop.py"
 
 MUTANTS = (
     Mutant(

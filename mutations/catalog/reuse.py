@@ -1,10 +1,10 @@
-"""Faults in `engine/reuse.py`: the policy and its application."""
+"""Faults in `engine/turn/reuse.py`: the policy and its application."""
 
 from __future__ import annotations
 
 from ..mutant import Mutant
 
-_FILE = "engine/reuse.py"
+_FILE = "engine/turn/reuse.py"
 
 MUTANTS = (
     Mutant(

@@ -1,10 +1,10 @@
-"""Faults in `engine/session.py`: what lives between turns."""
+"""Faults in `engine/turn/session.py`: what lives between turns."""
 
 from __future__ import annotations
 
 from ..mutant import Mutant
 
-_FILE = "engine/session.py"
+_FILE = "engine/turn/session.py"
 
 MUTANTS = (
     Mutant(

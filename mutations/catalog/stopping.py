@@ -1,10 +1,10 @@
-"""Faults in `engine/stopping.py`: when a turn ends."""
+"""Faults in `engine/turn/stopping.py`: when a turn ends."""
 
 from __future__ import annotations
 
 from ..mutant import Mutant
 
-_FILE = "engine/stopping.py"
+_FILE = "engine/turn/stopping.py"
 
 MUTANTS = (
     Mutant(

@@ -1,10 +1,10 @@
-"""Faults in `engine/turn.py`: admission, the choice between two sources, and what is put back."""
+"""Faults in `engine/turn/turn.py`: admission, the choice between two sources, and what is put back."""
 
 from __future__ import annotations
 
 from ..mutant import ALLOWLIST, Mutant
 
-_FILE = "engine/turn.py"
+_FILE = "engine/turn/turn.py"
 
 MUTANTS = (
     Mutant(

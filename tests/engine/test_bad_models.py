@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from engine import Engine, ModelError
-from engine.errors import WarmcoldError
+from warmcold.engine import Engine, ModelError
+from warmcold.engine.contract.errors import WarmcoldError
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 ZOO = Path(__file__).parents[2] / "fixtures" / "zoo"

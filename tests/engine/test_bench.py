@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from engine import Completion, Engine, ReuseSource, Session, UsageError
-from engine.bench.arms import EngineArm, Prompts, planted
-from engine.bench.cli import app, report, table
-from engine.bench.figures import Figure, Sizes, cache_bytes, compared, interleaved
-from engine.bench.memory import memory, traced_peak
-from engine.bench.raw import RawLoop
-from engine.kv.layout import KvGeometry, LayerKv
-from fixtures import closed_forms
+from warmcold.engine import Completion, Engine, ReuseSource, Session, UsageError
+from warmcold.engine.bench.arms import EngineArm, Prompts, planted
+from warmcold.engine.bench.cli import app, report, table
+from warmcold.engine.bench.figures import Figure, Sizes, cache_bytes, compared, interleaved
+from warmcold.engine.bench.memory import memory, traced_peak
+from warmcold.engine.bench.raw import RawLoop
+from warmcold.engine.kv.layout import KvGeometry, LayerKv
+from warmcold.fixtures import closed_forms
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 SHARED, GROWING = "snap-gqa-shared", "snap-decomposed"

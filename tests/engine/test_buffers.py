@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.kv.buffers import KvBuffers, KvSlot
-from engine.kv.layout import (
+from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.kv.layout import (
     KvGeometry,
     LayerKv,
     Part,

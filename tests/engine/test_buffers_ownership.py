@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.kv.buffers import KvBuffers, KvSlot
-from engine.kv.layout import KvGeometry, LayerKv, Part, storage_dtype
+from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part, storage_dtype
 
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3), LayerKv(heads=1, head_dim=5, dtype="float16")))
 EVERY = [(layer, part) for layer in (0, 1) for part in Part]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.arrays import HOST
-from engine.backends.buffered import BufferState
-from engine.kv.buffers import KvBuffers
-from engine.kv.layout import KvGeometry, LayerKv, Part
-from engine.kv.mirror import PageTable
-from engine.kv.pages import PagePool
-from engine.kv.prefix_cache import Node, PagedPrefixCache
-from engine.probe import no_probe
+from warmcold.engine.backends.buffered import BufferState
+from warmcold.engine.contract.arrays import HOST
+from warmcold.engine.contract.probe import no_probe
+from warmcold.engine.kv.buffers import KvBuffers
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
+from warmcold.engine.kv.mirror import PageTable
+from warmcold.engine.kv.pages import PagePool
+from warmcold.engine.kv.prefix_cache import Node, PagedPrefixCache
 
 ID = b"one"
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=1, head_dim=1),))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli import app
-from fixtures import closed_forms
+from warmcold.engine.cli import app
+from warmcold.fixtures import closed_forms
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 SNAP = MODELS / "snap-gqa-shared"

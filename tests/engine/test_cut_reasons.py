@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.reuse import (
+from warmcold.engine.turn.reuse import (
     CutReason,
     FullAttention,
     Keep,

@@ -10,8 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import BackendError, CutReason, Engine, GateReason, ModelError, SamplingParams, StopReason, UsageError
-from fixtures import closed_forms
+from warmcold.engine import (
+    BackendError,
+    CutReason,
+    Engine,
+    GateReason,
+    ModelError,
+    SamplingParams,
+    StopReason,
+    UsageError,
+)
+from warmcold.fixtures import closed_forms
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 SNAP = MODELS / "snap-gqa-shared"

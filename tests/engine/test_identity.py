@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.identity import file_digest, identity_of
+from warmcold.engine.turn.identity import file_digest, identity_of
 
 SAME = [
     ({"a": 1, "b": 2}, {"b": 2, "a": 1}),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.identity import file_digest, identity_of
+from warmcold.engine.turn.identity import file_digest, identity_of
 
 
 def blake(text: bytes) -> bytes:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.kv.layout import append_token_kv, narrow, widen
+from warmcold.engine.kv.layout import append_token_kv, narrow, widen
 
 PATTERNS = np.arange(1 << 16, dtype=np.uint16)
 DTYPES: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.arrays import HOST
-from engine.backends.buffered import BufferState
-from engine.kv.buffers import KvBuffers
-from engine.kv.layout import KvGeometry, LayerKv, Part, storage_dtype
-from engine.kv.mirror import PageTable, seed
-from engine.kv.pages import PagePool
-from engine.kv.prefix_cache import Node, PagedPrefixCache
-from engine.probe import no_probe
-from engine.request import MirrorStop
+from warmcold.engine.backends.buffered import BufferState
+from warmcold.engine.contract.arrays import HOST
+from warmcold.engine.contract.probe import no_probe
+from warmcold.engine.contract.request import MirrorStop
+from warmcold.engine.kv.buffers import KvBuffers
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part, storage_dtype
+from warmcold.engine.kv.mirror import PageTable, seed
+from warmcold.engine.kv.pages import PagePool
+from warmcold.engine.kv.prefix_cache import Node, PagedPrefixCache
 
 ID = b"one"
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3), LayerKv(heads=3, head_dim=2)))

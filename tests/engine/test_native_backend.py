@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fixtures
-from engine.backends.buffered import BufferState
-from engine.backends.native import NativeBackend, compile_model
-from engine.errors import BackendError, UsageError
-from engine.graph.plan import CompiledModel
-from engine.kv.layout import Part
-from engine.package import ModelSpec, resolve
-from engine.probe import Probe, no_probe
-from fixtures.closed_forms import load as load_closed_form
+import warmcold.fixtures
+from warmcold.engine.backends.buffered import BufferState
+from warmcold.engine.backends.native import NativeBackend, compile_model
+from warmcold.engine.contract.errors import BackendError, UsageError
+from warmcold.engine.contract.probe import Probe, no_probe
+from warmcold.engine.graph.plan import CompiledModel
+from warmcold.engine.kv.layout import Part
+from warmcold.engine.package.resolve import ModelSpec, resolve
+from warmcold.fixtures.closed_forms import load as load_closed_form
 
-ROOT = Path(fixtures.__file__).parent
+ROOT = Path(warmcold.fixtures.__file__).parent
 BUILT = ROOT.parent / "models"
 ZOO = sorted(path.name for path in (ROOT / "zoo").iterdir() if path.is_dir())
 SNAP = ["snap-decomposed", "snap-gqa-growing", "snap-gqa-shared", "snap-square"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.kv.layout import KvGeometry, LayerKv, Part
-from engine.kv.pages import PagePool
-from engine.kv.prefix_cache import Node, NullPrefixCache, PagedPrefixCache
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
+from warmcold.engine.kv.pages import PagePool
+from warmcold.engine.kv.prefix_cache import Node, NullPrefixCache, PagedPrefixCache
 
 ID, OTHER = b"one", b"two"
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3), LayerKv(heads=1, head_dim=5)))

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.kv.layout import KvGeometry, LayerKv, Part
-from engine.kv.pages import PagePool
-from engine.kv.prefix_cache import Node, NullPrefixCache, PagedPrefixCache
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
+from warmcold.engine.kv.pages import PagePool
+from warmcold.engine.kv.prefix_cache import Node, NullPrefixCache, PagedPrefixCache
 
 ID = b"one"
 OTHER = b"two"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.reuse import (
+from warmcold.engine.turn.reuse import (
     Component,
     CutReason,
     FullAttention,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import Engine, SamplingParams, StopReason, UsageError
-from engine.sampling import Sampler, candidates, penalised
-from engine.stopping import StopRule
-from fixtures import closed_forms
+from warmcold.engine import Engine, SamplingParams, StopReason, UsageError
+from warmcold.engine.turn.sampling import Sampler, candidates, penalised
+from warmcold.engine.turn.stopping import StopRule
+from warmcold.fixtures import closed_forms
 
 SNAP = Path(__file__).parents[2] / "fixtures" / "models" / "snap-gqa-shared"
 ZOO = Path(__file__).parents[2] / "fixtures" / "zoo" / "llama-genai-fp32"

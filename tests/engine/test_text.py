@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.chat import ChatTemplate
-from engine.errors import ModelError
-from engine.tokenizer import TextTokenizer
+from warmcold.engine.contract.errors import ModelError
+from warmcold.engine.text.chat import ChatTemplate
+from warmcold.engine.text.tokenizer import TextTokenizer
 
 ZOO = Path(__file__).parents[2] / "fixtures" / "zoo"
 CHATML = (

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.kv.layout import append_token_kv, narrow, storage_dtype, widen
+from warmcold.engine.kv.layout import append_token_kv, narrow, storage_dtype, widen
 
 DTYPES: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 MISSING = {"float16": 13, "bfloat16": 16}

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import harness.runner
-from harness.checks import ALL
-from harness.observation import Observation, Pool
-from harness.record import TurnRecord
-from harness.runner import Arms, run_scenario
-from harness.scenario import Scenario, Settings, Turn
-from harness.subject import Capabilities, Instance, Subject
-from harness.verdict import CheckResult, Finding
-from harness.verify import open_arms
+import warmcold.harness.play.exact
+from warmcold.harness.arms.record import TurnRecord
+from warmcold.harness.checks import ALL
+from warmcold.harness.contract.observation import Observation, Pool
+from warmcold.harness.contract.scenario import Scenario, Settings, Turn
+from warmcold.harness.contract.subject import Capabilities, Instance, Subject
+from warmcold.harness.contract.verdict import CheckResult, Finding
+from warmcold.harness.play.exact import Arms, run_scenario
+from warmcold.harness.run.verify import open_arms
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 
@@ -67,7 +67,7 @@ def records(arms: Arms) -> Mapping[str, TurnRecord]:
         return CheckResult(compared=1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(harness.runner, "ALL", {"keep": keep})
+        patch.setattr(warmcold.harness.play.exact, "ALL", {"keep": keep})
         run_scenario(arms, HEALTHY)
     assert list(kept) == [op.name for op in HEALTHY.ops if isinstance(op, Turn)]
     return kept

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from harness.bounded import (
+from warmcold.harness.play.evidence import (
     CONTROLS,
     EVIDENCE,
     REFUTED,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.verdict import CheckResult, Finding, Verdict
+from warmcold.harness.contract.verdict import CheckResult, Finding, Verdict
 
 FIRST = Finding(check="tokens", arm="cold", message="first", left="1", right="2")
 SECOND = Finding(check="tokens", arm="cold", message="second", left="3", right="4")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.checks import ALL
-from harness.observation import Tokens
-from harness.record import TurnRecord
-from harness.verdict import CheckResult, Finding, Level, Verdict
+from warmcold.harness.arms.record import TurnRecord
+from warmcold.harness.checks import ALL
+from warmcold.harness.contract.observation import Tokens
+from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict
 
 Judge = Callable[[TurnRecord], dict[str, CheckResult]]
 Only = Callable[[TurnRecord, str], Finding]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.checks.kv_pages import kv_pages
-from harness.observation import Kv, Observation, Tokens
-from harness.record import ClosedForm, TurnRecord
-from harness.verdict import CheckResult, Finding
+from warmcold.harness.arms.record import ClosedForm, TurnRecord
+from warmcold.harness.checks.kv_pages import kv_pages
+from warmcold.harness.contract.observation import Kv, Observation, Tokens
+from warmcold.harness.contract.verdict import CheckResult, Finding
 
 Judge = Callable[[TurnRecord], dict[str, CheckResult]]
 Only = Callable[[TurnRecord, str], Finding]

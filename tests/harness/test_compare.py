@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.compare import elided, first_difference, first_token_difference
+from warmcold.harness.arms.compare import elided, first_difference, first_token_difference
 
 tokens = st.lists(st.integers(0, 2), max_size=8)
 

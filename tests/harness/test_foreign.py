@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.foreign import ForeignTwin
-from harness.scenario import Settings
-from harness.subject import ReuseModel
+from warmcold.harness.arms.external_twin import ForeignTwin
+from warmcold.harness.contract.scenario import Settings
+from warmcold.harness.contract.subject import ReuseModel
 
 HELD = tuple(range(20))
 

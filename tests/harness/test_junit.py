@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from harness.events import LegFinished
-from harness.reporting.junit import render
-from harness.verdict import CheckResult, Finding, Level, Verdict
+from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict
+from warmcold.harness.reporting.junit import render
+from warmcold.harness.run.events import LegFinished
 
 
 def leg(verdict: Verdict, checks: dict[str, CheckResult], why: str | None = None) -> LegFinished:

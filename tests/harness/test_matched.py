@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fixtures import closed_forms
-from fixtures.snap_oracle import SnapOracle
-from harness.matched import BareLoop, MatchedTurn, RawModel, Shadow
-from harness.observation import Kv
-from harness.reference import Prediction, Twin
-from harness.scenario import Settings
+from warmcold.fixtures import closed_forms
+from warmcold.fixtures.snap_oracle import SnapOracle
+from warmcold.harness.arms.oracle import BareLoop, RawModel
+from warmcold.harness.arms.shadow import MatchedTurn, Shadow
+from warmcold.harness.arms.twin import Prediction, Twin
+from warmcold.harness.contract.observation import Kv
+from warmcold.harness.contract.scenario import Settings
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 STATEFUL = sorted(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.checks import ALL
-from harness.near_tie import explained_by_schedule
-from harness.record import TurnRecord
+from warmcold.harness.arms.near_tie import explained_by_schedule
+from warmcold.harness.arms.record import TurnRecord
+from warmcold.harness.checks import ALL
 
 VOCABULARY = 61
 OTHER = 60

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import harness.verify  # the inner sessions patch it, so it has to be ours already
+import warmcold.harness.run.verify  # the inner sessions patch it, so it has to be ours already
 
-assert harness.verify
+assert warmcold.harness.run.verify
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ import pytest
 
 from harness.events import LegFinished
 from harness.verdict import Finding, Level, Verdict
-import harness.verify
+import warmcold.harness.run.verify
 
 
 def judged(request, emit, arms=None):
@@ -33,7 +33,7 @@ def judged(request, emit, arms=None):
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    monkeypatch.setattr(harness.verify, "verify", judged)
+    monkeypatch.setattr(warmcold.harness.run.verify, "verify", judged)
 """
 
 TEST = """
@@ -207,12 +207,13 @@ def test_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_real_model_through_the_plugin(pytester: pytest.Pytester) -> None:
-    """`pytest --pyargs harness.parity` judges a fixture without any test file of one's own."""
-    from harness.cli import builtin_models
+    """`pytest --pyargs warmcold.harness.pytest_plugin.parity` judges a fixture without any test file of one's own."""
+    from warmcold.harness.cli.verify import builtin_models
 
     model = next(path for path in builtin_models() if path.name == "snap-square").resolve()
     result = pytester.runpytest_inprocess(
-        "--pyargs", "harness.parity", "-m", "parity", "--warmcold-model", str(model), "--warmcold-examples", "2",
+        "--pyargs", "warmcold.harness.pytest_plugin.parity", "-m", "parity",
+        "--warmcold-model", str(model), "--warmcold-examples", "2",
         "--require-legs", "cpu",
     )  # fmt: skip
     result.assert_outcomes(passed=2)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.reference import Prediction, Twin
-from harness.scenario import Settings
+from warmcold.harness.arms.twin import Prediction, Twin
+from warmcold.harness.contract.scenario import Settings
 
 A = tuple(range(10))
 REPLY = (20, 21, 22)

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.checks import ALL
-from harness.events import LegFinished
-from harness.observation import Observation
-from harness.reporting.console import ConsoleView
-from harness.reporting.files import RunFolder
-from harness.reporting.markdown import render
-from harness.reporting.summary import level_of, overall, summary
-from harness.runner import Arms
-from harness.scenario import Scenario, Turn, load
-from harness.verdict import Level, Verdict
-from harness.verify import Request, verify
+from warmcold.harness.checks import ALL
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.scenario import Scenario, Turn, load
+from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.play.exact import Arms
+from warmcold.harness.reporting.console import ConsoleView
+from warmcold.harness.reporting.files import RunFolder
+from warmcold.harness.reporting.markdown import render
+from warmcold.harness.reporting.summary import level_of, overall, summary
+from warmcold.harness.run.events import LegFinished
+from warmcold.harness.run.verify import Request, verify
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "models" / "snap-gqa-shared"
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import harness.runner
-from harness.checks import ALL
-from harness.observation import Observation
-from harness.record import TurnRecord
-from harness.runner import Arms, ScenarioResult, Watch, merge_checks, run_scenario
-from harness.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
-from harness.subject import MaskedError, RefusedError
-from harness.verdict import CheckResult, Finding, Verdict
+import warmcold.harness.play.exact
+from warmcold.harness.arms.record import TurnRecord
+from warmcold.harness.checks import ALL
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
+from warmcold.harness.contract.subject import MaskedError, RefusedError
+from warmcold.harness.contract.verdict import CheckResult, Finding, Verdict
+from warmcold.harness.play.exact import Arms, ScenarioResult, Watch, merge_checks, run_scenario
 
 Faulty = Callable[..., Arms]
 Play = Callable[[Turn, Sequence[int]], Observation]
@@ -293,7 +293,7 @@ def test_a_check_that_compared_nothing_is_unknown(arms: Arms, monkeypatch: pytes
     def blind(record: TurnRecord) -> CheckResult:
         return CheckResult()
 
-    monkeypatch.setattr(harness.runner, "ALL", {**ALL, "blind": blind})
+    monkeypatch.setattr(warmcold.harness.play.exact, "ALL", {**ALL, "blind": blind})
     result = run_scenario(arms, TWO)
     assert (result.verdict, result.checks["blind"].verdict) == (Verdict.UNKNOWN, Verdict.UNKNOWN)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from harness.scenario import (
+from warmcold.harness.contract.scenario import (
     FAIL_POINTS,
     Fork,
     NewSession,
@@ -22,8 +22,8 @@ from harness.scenario import (
     load,
     resolve,
 )
-from harness.strategies.conversations import conversations
-from harness.strategies.profile import Profile
+from warmcold.harness.conversations.generated import conversations
+from warmcold.harness.conversations.profile import Profile
 
 HISTORY = {"t0": ((1, 2, 3, 4), (1, 2, 3, 4, 5, 6))}
 TURN: dict[str, Any] = {"op": "turn", "name": "t0", "append": [1]}

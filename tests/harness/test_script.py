@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-import engine.engine
-import engine.identity
-import engine.kv.layout
-import engine.kv.mirror
-from harness.reporting.prose import describe
-from harness.reporting.script import render
-from harness.runner import Arms, run_scenario
-from harness.scenario import Fork, NewSession, Rewind, Scenario, Settings, Turn, load
-from harness.verdict import Finding
+import warmcold.engine.engine
+import warmcold.engine.kv.layout
+import warmcold.engine.kv.mirror
+import warmcold.engine.turn.identity
+from warmcold.harness.contract.scenario import Fork, NewSession, Rewind, Scenario, Settings, Turn, load
+from warmcold.harness.contract.verdict import Finding
+from warmcold.harness.play.exact import Arms, run_scenario
+from warmcold.harness.reporting.prose import describe
+from warmcold.harness.reporting.script import render
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "fixtures" / "models" / "snap-gqa-shared"
@@ -84,9 +84,9 @@ def test_the_prompts_are_those_of_the_case(play: Play, arms: Arms) -> None:
 
 def test_wrong_numbers_show_as_tokens_or_kv(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both token lists, and the first number of the KV that differs where the tokens agree."""
-    real = engine.kv.layout.write_present
+    real = warmcold.engine.kv.layout.write_present
     monkeypatch.setattr(
-        engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows[::-1])
+        warmcold.engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows[::-1])
     )
     code, out = play(Scenario(ops=(TWO[0], Turn(name="t1", session="u", base="t0", append=(4,), max_new_tokens=0))))
     assert code == 1
@@ -96,9 +96,9 @@ def test_wrong_numbers_show_as_tokens_or_kv(play: Play, monkeypatch: pytest.Monk
 
 def test_what_pages_hold_shows_in_one_turn_more(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody reads back makes no difference, so somebody does."""
-    real = engine.kv.layout.append_token_kv
+    real = warmcold.engine.kv.layout.append_token_kv
     monkeypatch.setattr(
-        engine.kv.mirror, "append_token_kv", lambda page, at, rows: real(page, at, [row[::-1] for row in rows])
+        warmcold.engine.kv.mirror, "append_token_kv", lambda page, at, rows: real(page, at, [row[::-1] for row in rows])
     )
     code, out = play(Scenario(ops=TWO[:1]))
     before, after = out.split("Nothing yet.")
@@ -107,8 +107,8 @@ def test_what_pages_hold_shows_in_one_turn_more(play: Play, monkeypatch: pytest.
 
 def test_a_count_that_is_wrong_is_shown(play: Play, arms: Arms, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between tenants no number differs: the script shows what was reused, and what might have been."""
-    real = engine.identity.identity_of
-    monkeypatch.setattr(engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
+    real = warmcold.engine.turn.identity.identity_of
+    monkeypatch.setattr(warmcold.engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
     scenario = Scenario(ops=(TWO[0], Turn(name="t1", base="t0", append=(4,), salt="x")))
     finding = run_scenario(arms, scenario).findings[0]
     assert finding.check == "reuse"
@@ -123,7 +123,7 @@ def test_an_error_that_only_warm_raises_is_a_difference(play: Play, monkeypatch:
     def broken(*_: Any) -> None:
         raise IndexError("planted")
 
-    monkeypatch.setattr(engine.kv.mirror, "append_token_kv", broken)
+    monkeypatch.setattr(warmcold.engine.kv.mirror, "append_token_kv", broken)
     code, out = play(Scenario(ops=TWO[:1]))
     assert code == 1
     assert "DIFFERENCE: warm raises an error, cold does not" in out
@@ -146,7 +146,7 @@ def test_in_a_tree_with_a_fault(tmp_path: Path) -> None:
     """From `verify` to the script, in processes of their own, on a copy of the sources with a fault in the text."""
     for name in ("engine", "harness", "fixtures", "mutations"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "warmcold.py", tmp_path)
+    shutil.copy(ROOT / "src/warmcold/cli.py", tmp_path)
     mirror = tmp_path / "engine" / "kv" / "mirror.py"
     text = mirror.read_text(encoding="utf-8")
     planted = text.replace("state.present(layer, part)", "state.present(layer, Part(1 - part))")
@@ -158,7 +158,9 @@ def test_in_a_tree_with_a_fault(tmp_path: Path) -> None:
         command = [sys.executable, *map(str, arguments)]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
-    seen = python("warmcold.py", "verify", "fixtures/models/snap-gqa-shared", "--backend", "ort", "--examples", 20)
+    seen = python(
+        "src/warmcold/cli.py", "verify", "fixtures/models/snap-gqa-shared", "--backend", "ort", "--examples", 20
+    )
     assert seen.returncode == 1, seen.stdout + seen.stderr
     assert "confirmed in a fresh process" in seen.stdout
     assert ".shrunk.json" in seen.stdout.split("shown again by: warmcold replay ")[1]
@@ -166,13 +168,13 @@ def test_in_a_tree_with_a_fault(tmp_path: Path) -> None:
     shown = python(script)
     assert (shown.returncode, "DIFFERENCE" in shown.stdout) == (1, True), shown.stdout + shown.stderr
     (case,) = tmp_path.glob("reports/*/cases/*.shrunk.json")
-    again = python("warmcold.py", "shrink", case, "--out", "small.json")
+    again = python("src/warmcold/cli.py", "shrink", case, "--out", "small.json")
     assert again.returncode == 1
     assert load(tmp_path / "small.json").ops == load(case).ops
     mirror.write_text(text, encoding="utf-8")
-    well = python("warmcold.py", "shrink", case)
+    well = python("src/warmcold/cli.py", "shrink", case)
     assert (well.returncode, "shows no difference any more" in well.stdout) == (0, True)
-    assert python("warmcold.py", "shrink", "gone.json").returncode == 2
+    assert python("src/warmcold/cli.py", "shrink", "gone.json").returncode == 2
 
 
 @pytest.mark.parametrize(

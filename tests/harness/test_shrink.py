@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import moves
-from harness.scenario import NewSession, Rewind, Scenario, Settings, Turn, from_json, load, resolve
-from harness.shrink import NotShownError, search, shrink
-from harness.size import cost, renamed, token_count, turns_of
-from harness.strategies.generate import for_each
-from harness.strategies.profile import Profile
+from warmcold.harness.contract.scenario import NewSession, Rewind, Scenario, Settings, Turn, from_json, load, resolve
+from warmcold.harness.conversations.drawing import for_each
+from warmcold.harness.conversations.profile import Profile
+from warmcold.harness.shrinking import moves
+from warmcold.harness.shrinking.cost import cost, renamed, token_count, turns_of
+from warmcold.harness.shrinking.search import NotShownError, search, shrink
 
 CONVERSATIONS = sorted((Path(__file__).parents[1] / "conversations").glob("*.json"))
 MOVES = (

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-import engine.engine
-import engine.identity
-import engine.kv.layout
-import engine.kv.mirror
-import engine.reuse
-import engine.turn
-from engine.kv.layout import Part
-from harness.reporting.files import RunFolder
-from harness.runner import Arms, ScenarioResult, Watch, run_scenario
-from harness.scenario import Scenario, Turn, load
-from harness.shrink import NotShownError
-from harness.shrunk import confirm, in_ids, mark, smallest
-from harness.size import turns_of
-from harness.strategies.generate import for_each
-from harness.strategies.profile import Profile
-from harness.verdict import Finding
-from harness.verify import Request, verify
+import warmcold.engine.engine
+import warmcold.engine.kv.layout
+import warmcold.engine.kv.mirror
+import warmcold.engine.turn.identity
+import warmcold.engine.turn.reuse
+import warmcold.engine.turn.turn
+from warmcold.engine.kv.layout import Part
+from warmcold.harness.contract.scenario import Scenario, Turn, load
+from warmcold.harness.contract.verdict import Finding
+from warmcold.harness.conversations.drawing import for_each
+from warmcold.harness.conversations.profile import Profile
+from warmcold.harness.play.exact import Arms, ScenarioResult, Watch, run_scenario
+from warmcold.harness.reporting.files import RunFolder
+from warmcold.harness.run.verify import Request, verify
+from warmcold.harness.shrinking.confirm import confirm, in_ids, mark, smallest
+from warmcold.harness.shrinking.cost import turns_of
+from warmcold.harness.shrinking.search import NotShownError
 
 Patch = pytest.MonkeyPatch
 
@@ -48,48 +48,52 @@ PLAIN = Scenario(
 
 def swapped(patch: Patch) -> None:
     """Pages hold values where keys belong."""
-    real = engine.kv.layout.extract_present_tokens
+    real = warmcold.engine.kv.layout.extract_present_tokens
 
     def copy(self: Any, state: Any, page: int, at: int, count: int) -> None:
         for layer in range(len(self._pool.geometry.layers)):
             for part in Part:
                 flat, physical = state.present(layer, Part(1 - part))
                 rows = real(flat, physical, self.length, self.length + count)
-                engine.kv.layout.append_token_kv(self._pool.rows(page, layer, part), at, rows)
+                warmcold.engine.kv.layout.append_token_kv(self._pool.rows(page, layer, part), at, rows)
 
-    patch.setattr(engine.kv.mirror.PageTable, "_copy_rows", copy)
+    patch.setattr(warmcold.engine.kv.mirror.PageTable, "_copy_rows", copy)
 
 
 def unclamped(patch: Patch) -> None:
     """What the state holds is taken to be what the context says."""
-    real = engine.reuse.plan_prefix_reuse
+    real = warmcold.engine.turn.reuse.plan_prefix_reuse
     patch.setattr(
-        engine.turn, "plan_prefix_reuse", lambda shared, current, wanted, parts: real(shared, shared, wanted, parts)
+        warmcold.engine.turn.turn,
+        "plan_prefix_reuse",
+        lambda shared, current, wanted, parts: real(shared, shared, wanted, parts),
     )
 
 
 def zeroed(patch: Patch) -> None:
     """A seeded state holds zeros: in both parts, so that nothing but the numbers is wrong."""
-    real = engine.kv.layout.write_present
-    patch.setattr(engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows * 0))
+    real = warmcold.engine.kv.layout.write_present
+    patch.setattr(
+        warmcold.engine.kv.mirror, "write_present", lambda flat, at, start, rows: real(flat, at, start, rows * 0)
+    )
 
 
 def saltless(patch: Patch) -> None:
     """Tenants share."""
-    real = engine.identity.identity_of
-    patch.setattr(engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
+    real = warmcold.engine.turn.identity.identity_of
+    patch.setattr(warmcold.engine.engine, "identity_of", lambda fields: real({**fields, "salt": None}))
 
 
 def shared_page(patch: Patch) -> None:
     """A page that somebody else holds is written to."""
-    real = engine.kv.mirror.PageTable._writable
+    real = warmcold.engine.kv.mirror.PageTable._writable
 
     def writable(self: Any) -> int | None:
         index = self.length // self._pool.page_size
         page: int | None = self._pages[index] if index < len(self._pages) else real(self)
         return page
 
-    patch.setattr(engine.kv.mirror.PageTable, "_writable", writable)
+    patch.setattr(warmcold.engine.kv.mirror.PageTable, "_writable", writable)
 
 
 FAULTS: Mapping[str, Callable[[Patch], None]] = {

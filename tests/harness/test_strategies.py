@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.scenario import NewSession, Rewind, Scenario, Settings, Turn, from_json, resolve
-from harness.strategies.conversations import INTERESTING, KINDS, SESSIONS
-from harness.strategies.generate import for_each
-from harness.strategies.profile import Profile, boundary_lengths
+from warmcold.harness.contract.scenario import NewSession, Rewind, Scenario, Settings, Turn, from_json, resolve
+from warmcold.harness.conversations.drawing import for_each
+from warmcold.harness.conversations.generated import INTERESTING, KINDS, SESSIONS
+from warmcold.harness.conversations.profile import Profile, boundary_lengths
 
 PROFILE = Profile(vocab_size=61, longest=64)
 COUNT = 200

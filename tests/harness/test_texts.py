@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.scenario import ScenarioError, Turn, resolve
-from harness.texts import chats, encoder
+from warmcold.harness.contract.scenario import ScenarioError, Turn, resolve
+from warmcold.harness.conversations.texts import chats, encoder
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "models" / "snap-square"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.reference import Prediction, Twin
-from harness.scenario import Settings
+from warmcold.harness.arms.twin import Prediction, Twin
+from warmcold.harness.contract.scenario import Settings
 
 A = tuple(range(10))
 B = tuple(range(40, 46))

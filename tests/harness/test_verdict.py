@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.verdict import CheckResult, Finding, Level, Verdict, merge
+from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict, merge
 
 FINDING = Finding(
     check="tokens", arm="matched", message="the reply differs", left="3", right="4", turn="t1", place="token 0"

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-import harness.runner
-import harness.verify
-from harness.checks import ALL
-from harness.events import Event, LegFinished, LegStarted, ScenarioPlayed
-from harness.observation import Observation
-from harness.record import TurnRecord
-from harness.reporting.files import RunFolder
-from harness.runner import Arms
-from harness.scenario import Scenario, Turn, load
-from harness.subject import SubjectError
-from harness.verdict import CheckResult, Level, Verdict
-from harness.verify import Request, open_arms, verify
+import warmcold.harness.play.exact
+import warmcold.harness.run.verify
+from warmcold.harness.arms.record import TurnRecord
+from warmcold.harness.checks import ALL
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.scenario import Scenario, Turn, load
+from warmcold.harness.contract.subject import SubjectError
+from warmcold.harness.contract.verdict import CheckResult, Level, Verdict
+from warmcold.harness.play.exact import Arms
+from warmcold.harness.reporting.files import RunFolder
+from warmcold.harness.run.events import Event, LegFinished, LegStarted, ScenarioPlayed
+from warmcold.harness.run.verify import Request, open_arms, verify
 
 Faulty = Callable[..., Arms]
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
@@ -96,7 +96,7 @@ def test_a_blind_check_is_unknown(arms: Arms, healthy: Scenario, monkeypatch: py
     def blind(record: TurnRecord) -> CheckResult:
         return CheckResult()
 
-    monkeypatch.setattr(harness.runner, "ALL", {**ALL, "blind": blind})
+    monkeypatch.setattr(warmcold.harness.play.exact, "ALL", {**ALL, "blind": blind})
     leg, _ = judge(arms, cases=[("mine", healthy)])
     assert leg.verdict is Verdict.UNKNOWN
     assert leg.why == "these checks apply but compared nothing: blind"
@@ -191,7 +191,7 @@ def test_native_backend_too(healthy: Scenario) -> None:
 
 def test_an_interrupted_leg_is_not_lost(arms: Arms, healthy: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was played is concluded and reported, never as a pass; the interrupt goes on to whoever started the run."""
-    real, played = harness.verify.run_scenario, 0
+    real, played = warmcold.harness.run.verify.run_scenario, 0
 
     def impatient(*arguments: Any) -> Any:
         nonlocal played
@@ -200,7 +200,7 @@ def test_an_interrupted_leg_is_not_lost(arms: Arms, healthy: Scenario, monkeypat
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(harness.verify, "run_scenario", impatient)
+    monkeypatch.setattr(warmcold.harness.run.verify, "run_scenario", impatient)
     events: list[Event] = []
     with pytest.raises(KeyboardInterrupt):
         verify(request(cases=[("mine", healthy)] * 4), events.append, arms)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mutations.apply import StaleError, copy_tree, plant, replaced, repository
-from mutations.battery import FORCED
-from mutations.catalog import MUTANTS
-from mutations.mutant import Mutant
+from warmcold.mutations.apply import StaleError, copy_tree, package, plant, replaced
+from warmcold.mutations.battery import FORCED
+from warmcold.mutations.catalog import MUTANTS
+from warmcold.mutations.mutant import Mutant
 
 
 def mutant(text: str, replacement: str = "new", file: str = "engine/part.py") -> Mutant:
@@ -54,24 +54,25 @@ def test_a_stale_mutant_leaves_the_copy_alone(tmp_path: Path) -> None:
 
 
 def test_a_copy_holds_sources_and_no_bytecode(tmp_path: Path) -> None:
-    """Packages and settings travel; caches, models and reports stay."""
+    """Links become what they lead to, so that planting a fault changes the copy alone; caches stay behind."""
     source, target = tmp_path / "source", tmp_path / "target"
-    for name in ("engine/a.py", "engine/__pycache__/a.cpython-311.pyc", "models/big.bin", "reports/old.md"):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("x")
-    (source / "pyproject.toml").write_text("x")
+    for name in ("top/engine/a.py", "top/engine/__pycache__/a.cpython-311.pyc", "source/cli.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (source / "engine").symlink_to("../top/engine")
     copy_tree(source, target)
     assert sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()) == [
+        "cli.py",
         "engine/a.py",
-        "pyproject.toml",
     ]
+    assert not (target / "engine").is_symlink()
 
 
 @pytest.mark.source_scan
 @pytest.mark.parametrize("mutant", [FORCED, *MUTANTS], ids=lambda mutant: mutant.id)
 def test_every_mutant_applies_and_parses(mutant: Mutant) -> None:
     """Each text of the catalogue occurs exactly once today, and what it becomes is still Python."""
-    content = (repository() / mutant.file).read_text(encoding="utf-8")
+    content = (package() / mutant.file).read_text(encoding="utf-8")
     changed = replaced(mutant, content)
     assert changed != content
     ast.parse(changed)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mutations.apply import copy_tree, plant, repository
-from mutations.battery import BatteryError, legs, run_battery
-from mutations.catalog import MUTANTS
-from mutations.mutant import Mutant, Outcome
+from warmcold.mutations.apply import copy_tree, package, plant
+from warmcold.mutations.battery import BatteryError, legs, run_battery
+from warmcold.mutations.catalog import MUTANTS
+from warmcold.mutations.mutant import Mutant, Outcome
 
 BY_ID = {mutant.id: mutant for mutant in MUTANTS}
 SHORT = replace(BY_ID["seed-swaps-key-and-value"], fixture=("snap-gqa-shared",), backend=("ort",))
@@ -21,17 +21,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.source_scan]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the repository."""
-    copy_tree(repository(), tmp_path / "tree")
-    return tmp_path / "tree"
+    """A copy of the package."""
+    copy_tree(package(), tmp_path / "warmcold")
+    return tmp_path / "warmcold"
 
 
 def test_two_mutants_are_killed_by_the_checks_that_ought_to() -> None:
     """One that is played and one that is scanned; the witness of the latter names file, line and rule."""
-    seen = run_battery(repository(), [SHORT, SCANNED])
+    seen = run_battery(package(), [SHORT, SCANNED])
     assert [result.outcome for result in seen.results] == [Outcome.KILLED, Outcome.KILLED]
     assert "tokens" not in seen.clean.found
-    assert "engine/turn.py:" in seen.results[1].witness
+    assert "engine/turn/turn.py:" in seen.results[1].witness
     assert "ReusedPrefix is made only" in seen.results[1].witness
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutations.canary import seen, unseen
+from warmcold.mutations.canary import seen, unseen
 
 
 def test_every_mutant_of_this_one_dies() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from harness.checks import ALL
-from mutations.apply import repository
-from mutations.catalog import MUTANTS
-from mutations.mutant import ALLOWLIST, REQUIRED
+from warmcold.harness.checks import ALL
+from warmcold.mutations.apply import package
+from warmcold.mutations.catalog import MUTANTS
+from warmcold.mutations.mutant import ALLOWLIST, REQUIRED
 
 
 def test_ids_are_unique() -> None:
@@ -22,8 +22,8 @@ def test_every_expected_check_exists() -> None:
 
 
 def test_every_model_exists() -> None:
-    """Each model directory that a mutant is played on is in the repository."""
-    missing = {model for mutant in MUTANTS for model in mutant.models if not (repository() / model).is_dir()}
+    """Each model directory that a mutant is played on is in the package."""
+    missing = {model for mutant in MUTANTS for model in mutant.models if not (package() / model).is_dir()}
     assert not missing
 
 

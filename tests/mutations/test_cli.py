@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from mutations.catalog import MUTANTS
-from mutations.cli import app, concerns
+from warmcold.mutations.catalog import MUTANTS
+from warmcold.mutations.cli import app, concerns
 
 MUTANT = MUTANTS[0]
 
@@ -36,5 +36,5 @@ def test_an_unknown_base_is_a_usage_error() -> None:
 def test_a_change_concerns_the_file_and_whatever_judges() -> None:
     """A mutant runs again when its file changes, or the harness, the battery or the models."""
     assert concerns(MUTANT, [MUTANT.file])
-    assert concerns(MUTANT, ["harness/runner.py"])
+    assert concerns(MUTANT, ["harness/play/exact.py"])
     assert not concerns(MUTANT, ["engine/cli.py", "README.md"])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mutations.mutmut_report import Explanations, judge, to_json, to_markdown, write
-from mutations.mutmut_results import Mutated, Status, read_mutants
+from warmcold.mutations.mutmut_report import Explanations, judge, to_json, to_markdown, write
+from warmcold.mutations.mutmut_results import Mutated, Status, read_mutants
 
 CORE = "core/sums.py"
 KEY = "core.sums.x_plus__mutmut_"

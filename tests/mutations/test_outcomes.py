@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mutations.battery import Report, Run, _result
-from mutations.mutant import Mutant, Outcome, Result, judge
-from mutations.scorecard import counts, passed, to_json, to_markdown, write
+from warmcold.mutations.battery import Report, Run, _result
+from warmcold.mutations.mutant import Mutant, Outcome, Result, judge
+from warmcold.mutations.scorecard import counts, passed, to_json, to_markdown, write
 
 MUTANT = Mutant(
     id="m", file="engine/a.py", text="a", replacement="b", kind="false_miss", expected_check="reuse", note="A fault."

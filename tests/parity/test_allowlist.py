@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mutations.source_scan import (
+from warmcold.mutations.source_scan import (
     FOLDERS,
     LEAST_FILES,
     PERMISSIONS,
@@ -26,7 +26,7 @@ PRIMITIVE_FORMS = {
     "attribute without a call": "def use(state):\n    move = state.truncate_past\n    return move\n",
     "getattr": "def use(state):\n    return getattr(state.buffers, 'current_kv_len')()\n",
     "aliased getattr": "take = getattr\n\n\ndef use(state):\n    return take(state, 'rewind_kv')(0)\n",
-    "aliased import": "from engine.backends.ort import truncate_past as cut\n",
+    "aliased import": "from warmcold.engine.backends.ort import truncate_past as cut\n",
     "methodcaller": "from operator import methodcaller\n\ncut = methodcaller('truncate_past', 3)\n",
     "dotted attrgetter": "from operator import attrgetter\n\nlength = attrgetter('buffers.current_kv_len')\n",
     "__dict__": "def use(kind):\n    return kind.__dict__['rewind_kv']\n",
@@ -34,13 +34,14 @@ PRIMITIVE_FORMS = {
     "a method of its own": "class Backend:\n    def rewind_kv(self, n):\n        self.length = n\n",
 }
 
-IMPORTED = "from engine.reuse import ReusedPrefix\n\n\n"
-MODULE = "from engine import reuse\n\n\n"
+IMPORTED = "from warmcold.engine.turn.reuse import ReusedPrefix\n\n\n"
+MODULE = "from warmcold.engine.turn import reuse\n\n\n"
 
 PROOF_FORMS = {
     "call": IMPORTED + "def make(n):\n    return ReusedPrefix(length=n)\n",
     "through the module": MODULE + "def make(n):\n    return reuse.ReusedPrefix(length=n)\n",
-    "aliased import": "from engine.reuse import ReusedPrefix as Ready\n\n\ndef make(n):\n    return Ready(length=n)\n",
+    "aliased import": "from warmcold.engine.turn.reuse import ReusedPrefix as Ready\n\n\n"
+    "def make(n):\n    return Ready(length=n)\n",
     "aliased class": IMPORTED + "Ready = ReusedPrefix\n",
     "partial": "from functools import partial\n" + IMPORTED + "make = partial(ReusedPrefix, 3)\n",
     "subclass": IMPORTED + "class Ready(ReusedPrefix):\n    pass\n",
@@ -118,7 +119,9 @@ def test_the_line_is_named(tree: Path) -> None:
 
 def test_the_harness_is_scanned_too(tree: Path) -> None:
     """An observer that rewinds what it observes would be the worst place of all."""
-    assert plant(tree, PRIMITIVE_FORMS["attribute"], "harness/planted.py")[0].startswith("harness/planted.py:2:")
+    assert plant(tree, PRIMITIVE_FORMS["attribute"], "harness/conformance/faults.py")[0].startswith(
+        "harness/conformance/faults.py:2:"
+    )
 
 
 def test_a_permission_is_for_a_function_only(tree: Path) -> None:
@@ -127,7 +130,7 @@ def test_a_permission_is_for_a_function_only(tree: Path) -> None:
     extra = "\n\ndef shortcut(n: int) -> ReusedPrefix:\n    return ReusedPrefix(length=n)  # type: ignore\n"
     path.write_text(path.read_text(encoding="utf-8") + extra, encoding="utf-8")
     (problem,) = problems(tree)
-    assert problem.startswith("engine/reuse.py:")
+    assert problem.startswith("engine/turn/reuse.py:")
     assert "in shortcut" in problem
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.scenario import Scenario, Settings, Turn, load
-from harness.verify import open_arms
+from warmcold.harness.contract.scenario import Scenario, Settings, Turn, load
+from warmcold.harness.run.verify import open_arms
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = sorted(path.name for path in (ROOT / "fixtures" / "models").iterdir())

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from engine import Engine, SamplingParams
-from harness.runner import Watch, run_scenario
-from harness.texts import chats
-from harness.verify import open_arms
+from warmcold.engine import Engine, SamplingParams
+from warmcold.harness.conversations.texts import chats
+from warmcold.harness.play.exact import Watch, run_scenario
+from warmcold.harness.run.verify import open_arms
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = json.loads((ROOT / "fixtures" / "smollm2_expected.json").read_text())["cases"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.runner import Arms
-from harness.verify import Request
+from warmcold.harness.play.exact import Arms
+from warmcold.harness.run.verify import Request
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "fixtures" / "models" / "snap-gqa-growing"

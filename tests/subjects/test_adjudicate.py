@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harness.adjudicate import Case, Ruling, adjudicate
-from harness.matched import RawModel
-from harness.observation import Observation
-from harness.runner import Arms
-from harness.scenario import Scenario, Turn
-from harness.subject_cli import app
-from harness.verdict import Level
-from harness.verify import arms_of, open_arms
+from warmcold.harness.adjudicate.ruling import Case, Ruling, adjudicate
+from warmcold.harness.arms.oracle import RawModel
+from warmcold.harness.cli.adjudicate import app
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.scenario import Scenario, Turn
+from warmcold.harness.contract.verdict import Level
+from warmcold.harness.play.exact import Arms
+from warmcold.harness.run.verify import arms_of, open_arms
 
 from .conftest import EXAMPLE, MODEL, ROOT
 

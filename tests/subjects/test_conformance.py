@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harness.conformance import LAWS, Bench, conform, tried
-from harness.observation import Observation
-from harness.runner import Arms, run_scenario
-from harness.scenario import Scenario, Turn
-from harness.subject import RefusedError
-from harness.subject_cli import app
-from harness.verdict import Level, Verdict
+from warmcold.harness.cli.adjudicate import app
+from warmcold.harness.conformance.laws import LAWS, Bench, conform, tried
+from warmcold.harness.contract.observation import Observation
+from warmcold.harness.contract.scenario import Scenario, Turn
+from warmcold.harness.contract.subject import RefusedError
+from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.play.exact import Arms, run_scenario
 
 from .conftest import EXAMPLE, MODEL
 

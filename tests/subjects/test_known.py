@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.known import FOLDER, KnownError, load, shipped
+from warmcold.harness.conformance.known import FOLDER, KnownError, load, shipped
 
 ENTRY = {
     "id": "a", "package": "engine", "versions": ">=1.2,<2", "model": "tiny-*", "options": {"cache": "static"},
@@ -70,7 +70,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_what_ships_can_be_read() -> None:
     """Every file in the folder, and each of them is a subject's."""
-    from harness.subjects.load import SHIPPED
+    from warmcold.harness.subjects.load import SHIPPED
 
     for file in FOLDER.glob("*.json"):
         assert file.stem in SHIPPED

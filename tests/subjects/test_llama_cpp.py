@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fixtures.tiny_gguf import TinyLlama, write_tiny_gguf
-from harness.runner import ScenarioResult, Watch, run_scenario
-from harness.scenario import Fork, NewSession, Scenario, Turn
-from harness.strategies.generate import for_each
-from harness.strategies.profile import Profile
-from harness.subject import RefusedError, SubjectError
-from harness.subjects.llama_cpp import LlamaCpp
-from harness.subjects.llama_cpp_replay import read_state
-from harness.verdict import Level
-from harness.verify import arms_of
+from warmcold.fixtures.tiny_gguf import TinyLlama, write_tiny_gguf
+from warmcold.harness.contract.scenario import Fork, NewSession, Scenario, Turn
+from warmcold.harness.contract.subject import RefusedError, SubjectError
+from warmcold.harness.contract.verdict import Level
+from warmcold.harness.conversations.drawing import for_each
+from warmcold.harness.conversations.profile import Profile
+from warmcold.harness.play.exact import ScenarioResult, Watch, run_scenario
+from warmcold.harness.run.verify import arms_of
+from warmcold.harness.subjects.llama_cpp.replay import read_state
+from warmcold.harness.subjects.llama_cpp.subject import LlamaCpp
 
 pytestmark = pytest.mark.llama_cpp
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.subject import SubjectError
-from harness.subjects.load import SHIPPED, find, names, open_subject
+from warmcold.harness.contract.subject import SubjectError
+from warmcold.harness.subjects.load import SHIPPED, find, names, open_subject
 
 from .conftest import EXAMPLE, MODEL
 

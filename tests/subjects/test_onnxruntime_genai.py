@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.matched import BareLoop, RawModel
-from harness.observation import Kv, Observation, Tokens
-from harness.scenario import Settings, Turn
-from harness.subject import RefusedError, SubjectError
-from harness.verdict import Level, Verdict
-from harness.verify import Request, arms_of, verify
+from warmcold.harness.arms.oracle import BareLoop, RawModel
+from warmcold.harness.contract.observation import Kv, Observation, Tokens
+from warmcold.harness.contract.scenario import Settings, Turn
+from warmcold.harness.contract.subject import RefusedError, SubjectError
+from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.run.verify import Request, arms_of, verify
 
 pytestmark = pytest.mark.genai
 

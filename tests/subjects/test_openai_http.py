@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from engine import Engine
-from harness.bounded import EVIDENCE
-from harness.campaign import Campaign, CampaignResult
-from harness.scenario import Settings, Turn
-from harness.subject import RefusedError, SubjectError
-from harness.subjects.openai_dialects import LlamaServer, OpenAi, Sglang, Vllm, detect
-from harness.subjects.openai_http import OpenAiHttp
-from harness.subjects.openai_protocol import Ask
-from harness.subjects.openai_text import LlamaCppPython
-from harness.verdict import Level, Verdict
 from tests.servers import CONFIG, FAULTS, serving, write_model
+from warmcold.engine import Engine
+from warmcold.harness.contract.scenario import Settings, Turn
+from warmcold.harness.contract.subject import RefusedError, SubjectError
+from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.play.blackbox import Campaign, CampaignResult
+from warmcold.harness.play.evidence import EVIDENCE
+from warmcold.harness.subjects.http.dialects import LlamaServer, OpenAi, Sglang, Vllm, detect
+from warmcold.harness.subjects.http.protocol import Ask
+from warmcold.harness.subjects.http.subject import OpenAiHttp
+from warmcold.harness.subjects.http.text import LlamaCppPython
 
 from .canned import TURN, Canned, Text, models
 

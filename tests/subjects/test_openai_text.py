@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from harness.scenario import Settings, Turn
-from harness.subject import RefusedError, SubjectError
-from harness.subjects.openai_http import OpenAiHttp
-from harness.subjects.openai_protocol import Ask
-from harness.subjects.openai_text import LlamaCppPython
-from harness.verdict import Level, Verdict
+from warmcold.harness.contract.scenario import Settings, Turn
+from warmcold.harness.contract.subject import RefusedError, SubjectError
+from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.subjects.http.protocol import Ask
+from warmcold.harness.subjects.http.subject import OpenAiHttp
+from warmcold.harness.subjects.http.text import LlamaCppPython
 
 from .canned import TURN, Text, completed
 from .test_openai_http import played
@@ -99,7 +99,7 @@ def llama_cpp_python(model: Path, *faults: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny llama for engines that read GGUF."""
-    from fixtures.tiny_gguf import write_tiny_gguf
+    from warmcold.fixtures.tiny_gguf import write_tiny_gguf
 
     return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.runner import Arms
-from harness.verdict import Level, Verdict
-from harness.verify import Request, verify
+from warmcold.harness.cli.verify import app
+from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.play.exact import Arms
+from warmcold.harness.run.verify import Request, verify
 
 from .conftest import EXAMPLE, MODEL
 

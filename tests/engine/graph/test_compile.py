@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from engine.errors import BackendError, ModelError, UsageError
-from engine.graph.compile import compile_model
-from engine.graph.load import load_graph
-from engine.graph.plan import CompiledModel
-from engine.kv.buffers import KvBuffers, KvSlot
-from engine.kv.layout import KvGeometry, LayerKv, Part
+from warmcold.engine.contract.errors import BackendError, ModelError, UsageError
+from warmcold.engine.graph.compile import compile_model
+from warmcold.engine.graph.load import load_graph
+from warmcold.engine.graph.plan import CompiledModel
+from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from engine.errors import ModelError
-from engine.graph.load import Port, load_graph
+from warmcold.engine.contract.errors import ModelError
+from warmcold.engine.graph.load import Port, load_graph
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 

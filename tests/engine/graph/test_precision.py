@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-import fixtures
-from engine.arrays import HOST
-from engine.backends.buffered import BufferState
-from engine.backends.native import NativeBackend, compile_model
-from engine.graph.load import Node, load_graph
-from engine.graph.plan import CompiledModel
-from engine.graph.precision import Precision, output_kinds
-from engine.kv.layout import KvGeometry, Part
-from engine.package import resolve
-from fixtures.closed_forms import load as load_closed_form
+import warmcold.fixtures
+from warmcold.engine.backends.buffered import BufferState
+from warmcold.engine.backends.native import NativeBackend, compile_model
+from warmcold.engine.contract.arrays import HOST
+from warmcold.engine.graph.load import Node, load_graph
+from warmcold.engine.graph.plan import CompiledModel
+from warmcold.engine.graph.precision import Precision, output_kinds
+from warmcold.engine.kv.layout import KvGeometry, Part
+from warmcold.engine.package.resolve import resolve
+from warmcold.fixtures.closed_forms import load as load_closed_form
 
 FLOAT, HALF, BRAIN, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT64
-MODELS = Path(fixtures.__file__).parent / "models"
+MODELS = Path(warmcold.fixtures.__file__).parent / "models"
 node = helper.make_node
 DTYPES: dict[int, Any] = {HALF: np.float16, BRAIN: ml_dtypes.bfloat16}
 EDGE: dict[int, int] = {HALF: 2048, BRAIN: 256}

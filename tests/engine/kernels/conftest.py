@@ -13,11 +13,11 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
-from engine.arrays import HOST, Device, silence
-from engine.graph.load import Node
-from engine.kernels.arithmetic import Anchored, Free
-from engine.kernels.call import Call
-from engine.kernels.table import find_kernel
+from warmcold.engine.contract.arrays import HOST, Device, silence
+from warmcold.engine.graph.load import Node
+from warmcold.engine.kernels.arithmetic import Anchored, Free
+from warmcold.engine.kernels.call import Call
+from warmcold.engine.kernels.table import find_kernel
 
 Apply = Callable[..., Any]
 CREATE = ("zeros", "full", "arange", "asarray", "ones", "empty")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.arrays import HOST, Device
-from engine.kernels.arithmetic import BLOCK, Anchored, Free
-from engine.kernels.probing import largest_tile
+from warmcold.engine.contract.arrays import HOST, Device
+from warmcold.engine.kernels.arithmetic import BLOCK, Anchored, Free
+from warmcold.engine.kernels.probing import largest_tile
 
 
 def random(*shape: int, seed: int = 0) -> Any:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.arrays import HOST, Device, silence
-from engine.errors import ModelError
-from engine.graph.load import Node
-from engine.kernels.arithmetic import Anchored, Free
-from engine.kernels.call import Call
-from engine.kernels.table import find_kernel
-from engine.kv.buffers import KvBuffers, KvSlot
-from engine.kv.layout import KvGeometry, LayerKv, Part
+from warmcold.engine.contract.arrays import HOST, Device, silence
+from warmcold.engine.contract.errors import ModelError
+from warmcold.engine.graph.load import Node
+from warmcold.engine.kernels.arithmetic import Anchored, Free
+from warmcold.engine.kernels.call import Call
+from warmcold.engine.kernels.table import find_kernel
+from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
 
 KV_HEADS, GROUP, WIDTH = 2, 3, 8
 LENGTH = 150

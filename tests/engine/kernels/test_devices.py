@@ -9,16 +9,16 @@ import numpy as np
 import onnx
 import pytest
 
-import fixtures
-from engine.arrays import HOST, Device
-from engine.backends.buffered import BufferState
-from engine.backends.native import NativeBackend, compile_model
-from engine.errors import ModelError
-from engine.graph.load import load_graph
-from engine.kv.layout import KvGeometry, Part
-from engine.package import ModelSpec, resolve
+import warmcold.fixtures
+from warmcold.engine.backends.buffered import BufferState
+from warmcold.engine.backends.native import NativeBackend, compile_model
+from warmcold.engine.contract.arrays import HOST, Device
+from warmcold.engine.contract.errors import ModelError
+from warmcold.engine.graph.load import load_graph
+from warmcold.engine.kv.layout import KvGeometry, Part
+from warmcold.engine.package.resolve import ModelSpec, resolve
 
-ROOT = Path(fixtures.__file__).parent
+ROOT = Path(warmcold.fixtures.__file__).parent
 MODELS = [
     "models/snap-attention",
     "models/snap-decomposed",

@@ -1,0 +1,292 @@
+"""One turn: take what is retained, look up, admit, run, publish, put back, release.
+
+    NEW ──next──> RUNNING ──last step or close()──> DONE      state and context are put back together
+                     └──────an exception in a step──> FAILED   the state is dropped; pages are released all the same
+
+A turn is an iterator of `Step`, suspended only at step boundaries: whoever stops iterating and closes it leaves a state
+that holds exactly what was fed. Two sources may serve a prompt, the retained state and the prefix cache. The larger cut
+wins, the retained one on a tie because it costs no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import TracebackType
+
+from ..backends.base import Backend
+from ..contract.errors import BackendError, UsageError, WarmcoldError
+from ..contract.probe import Probe
+from ..contract.request import Completion, GateReason, SamplingParams, Step
+from ..kv.mirror import PageTable, seed
+from ..kv.pages import PagePool
+from ..kv.prefix_cache import Node, PrefixCache
+from ..package.resolve import ModelSpec
+from .decoder import Decoder
+from .identity import Identity
+from .loop import Progress, begin, decode
+from .reuse import (
+    Component,
+    CutReason,
+    Plan,
+    Reset,
+    ReusedPrefix,
+    ReuseSource,
+    apply_prefix_reuse,
+    common_prefix,
+    nothing_reused,
+    plan_prefix_reuse,
+)
+from .stopping import Decode, StopRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Core:
+    """What all turns of one engine share."""
+
+    spec: ModelSpec
+    backend: Backend
+    components: Sequence[Component]
+    pool: PagePool
+    cache: PrefixCache
+    chunk_size: int
+    max_context: int
+    probe: Probe
+    tables: list[PageTable] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retained:
+    """What outlives a turn, put back together or not at all."""
+
+    context: tuple[int, ...]
+    identity: Identity
+    decoder: Decoder
+
+
+class _Phase(Enum):
+    NEW = "new"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Turn:
+    """Iterate it to run it; `completion` is there once it ended; `close()` cancels at the present step boundary."""
+
+    def __init__(
+        self,
+        core: Core,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        identity: Identity | None,
+        gate: GateReason | None,
+        take: Callable[[], Retained | None],
+        put_back: Callable[[Retained | None], None],
+        decode_text: Decode | None = None,
+    ) -> None:
+        """`take` hands over the retained state when the turn starts; `put_back` is called exactly once when it ends."""
+        self._core = core
+        self._prompt = tuple(prompt)
+        self._params = params
+        self._identity = identity
+        self._gate = gate
+        self._take = take
+        self._put_back = put_back
+        self._text = decode_text
+        self._phase = _Phase.NEW
+        self._context: Sequence[int] = self._prompt
+        self._table: PageTable | None = None
+        self._completion: Completion | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        return self
+
+    def __next__(self) -> Step:
+        if self._phase in (_Phase.DONE, _Phase.FAILED):
+            raise StopIteration
+        if self._phase is _Phase.NEW:
+            self._start()
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self._finish()
+            raise
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the turn here. What was fed stays valid and is kept. Idempotent; before the first step nothing happened."""
+        if self._phase is _Phase.RUNNING:
+            self._finish()
+        elif self._phase is _Phase.NEW:
+            self._phase = _Phase.DONE
+
+    @property
+    def completion(self) -> Completion:
+        """The finished turn. UsageError while it runs or when it failed."""
+        if self._completion is None:
+            raise UsageError(f"the turn is {self._phase.value}: iterate it to its end, or close() it, first")
+        return self._completion
+
+    def _start(self) -> None:
+        retained = self._take()
+        self._phase = _Phase.RUNNING
+        try:
+            self._prefix = self._admit(retained)
+            self._progress = begin(self._prompt, self._prefix)
+            self._context = self._progress.context
+            self._steps = self._decode(self._progress)
+            self._core.probe("seeded", {"state": self._decoder.state, "n": self._prefix.length})
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _decode(self, progress: Progress) -> Iterator[Step]:
+        core = self._core
+        return decode(
+            self._decoder,
+            progress,
+            self._params,
+            StopRule(self._params, eos=core.spec.eos, max_context=core.max_context, decode=self._text),
+            chunk_size=core.chunk_size if core.spec.has_state else core.max_context,
+            commit=self._commit,
+            probe=core.probe,
+        )
+
+    def _admit(self, retained: Retained | None) -> ReusedPrefix:
+        """Bring a decoder to the longest prefix that either source admits, and claim pages for this turn."""
+        core = self._core
+        plan = self._plan_retained(retained)
+        hit = core.cache.look_up(self._identity, self._prompt) if self._identity and not self._gate else None
+        paged = self._plan_paged(hit)
+        use_pages = paged.n > plan.n
+        decoder = retained.decoder if retained is not None else None
+        self._decoder = decoder or Decoder(core.spec, core.backend, core.backend.new_state())
+        chosen = paged if use_pages else plan
+        core.probe("planned", {"paged": use_pages, "reused": chosen.n, "reason": chosen.reason, "gate": self._gate})
+        if hit is not None:
+            core.cache.pin(hit)
+        try:
+            self._claim(hit, paged.n)
+            prefix = self._seed(hit, paged) if hit is not None and use_pages else self._rewind(plan)
+            self._mirror(prefix.length)
+        finally:
+            if hit is not None:
+                core.cache.unpin(hit)
+        return prefix
+
+    def _plan_retained(self, retained: Retained | None) -> Plan:
+        if not self._core.components:
+            return Reset(CutReason.STATELESS)
+        if retained is None or self._identity is None or retained.identity != self._identity:
+            return Reset(CutReason.IDENTITY)
+        shared = common_prefix(self._prompt, retained.context)
+        current = retained.decoder.state.kv_len
+        return plan_prefix_reuse(shared, current, len(self._prompt) - 1, self._core.components)
+
+    def _plan_paged(self, hit: Node | None) -> Plan:
+        length = hit.length if hit is not None else 0
+        return plan_prefix_reuse(length, length, len(self._prompt) - 1, self._core.components)
+
+    def _claim(self, hit: Node | None, n: int) -> None:
+        """Hold the pages that this prompt needs, or note why this turn runs unpaged."""
+        if self._gate is not None:
+            return
+        core = self._core
+        size = core.pool.page_size
+        covered = -(-n // size)
+        need = -(-len(self._prompt) // size) - covered + (1 if n % size else 0)
+        table = PageTable(core.pool, core.cache)
+        if table.claim(hit, n, need):
+            self._table = table
+            core.tables.append(table)
+        else:
+            self._gate = GateReason.POOL_EXHAUSTED
+
+    def _seed(self, hit: Node, plan: Plan) -> ReusedPrefix:
+        """Admission of claimed pages: the state holds the first `plan.n` positions that they cover."""
+        seed(self._decoder.state, self._core.pool, hit.pages(), plan.n)
+        return ReusedPrefix(length=plan.n, source=ReuseSource.PAGED, reason=plan.reason)
+
+    def _rewind(self, plan: Plan) -> ReusedPrefix:
+        if isinstance(plan, Reset) and self._decoder.state.kv_len == 0:
+            return nothing_reused(plan.reason)
+        return apply_prefix_reuse(self._decoder.state, plan)
+
+    def _commit(self) -> None:
+        self._mirror(len(self._progress.fed))
+
+    def _mirror(self, stop: int) -> None:
+        """Copy what the state newly holds into pages and publish the page boundaries that this completes."""
+        table = self._table
+        if table is None or self._identity is None or stop <= table.length:
+            return
+        self._core.probe("mirror", {"start": table.length, "stop": stop})
+        table.mirror(self._decoder.state, stop)
+        self._publish(table, self._identity, partial=False)
+
+    def _publish(self, table: PageTable, identity: Identity, *, partial: bool) -> None:
+        self._core.probe("publish", {"length": table.length})
+        table.publish(identity, self._context, partial=partial)
+
+    def _finish(self) -> None:
+        try:
+            if self._table is not None and self._identity is not None:
+                self._publish(self._table, self._identity, partial=True)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._phase = _Phase.DONE
+        self._completion = self._complete()
+        self._release()
+        self._put_back(self._kept())
+
+    def _fail(self, error: BaseException) -> None:
+        """Drop the state: what it holds is unknown. Pages and pins go back all the same.
+
+        Whatever went wrong inside a turn reaches the caller as ours, with its cause; only an interrupt goes through bare.
+        """
+        self._phase = _Phase.FAILED
+        self._release()
+        self._put_back(None)
+        if isinstance(error, Exception) and not isinstance(error, WarmcoldError):
+            raise BackendError(
+                f"the turn failed ({type(error).__name__}: {error}); its state was dropped, the session can go on"
+            ) from error
+
+    def _kept(self) -> Retained | None:
+        if self._identity is None or not self._core.spec.has_state:
+            return None
+        return Retained(context=tuple(self._progress.context), identity=self._identity, decoder=self._decoder)
+
+    def _release(self) -> None:
+        if self._table is not None:
+            self._table.release()
+            self._core.tables.remove(self._table)
+            self._table = None
+
+    def _complete(self) -> Completion:
+        return Completion(
+            tokens=self._progress.tokens,
+            reused=self._prefix.length,
+            prefilled=len(self._prompt) - self._prefix.length,
+            source=self._prefix.source,
+            reason=self._prefix.reason,
+            declined=self._prefix.declined,
+            gate=self._gate,
+            mirror_stop=self._table.stopped if self._table is not None else None,
+            stop=self._progress.stop,
+            calls=tuple(self._progress.calls),
+        )

@@ -1,0 +1,91 @@
+"""Text for models that were trained on text: the model's own tokenizer, and conversations worth having."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ..contract.scenario import Scenario, ScenarioError, Settings, Turn
+from ..contract.subject import RefusedError
+
+REAL_VOCABULARY = 4096
+"""From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
+
+_OPENINGS = (
+    (
+        "The lighthouse at the end of the harbour had been dark for eleven years when the council voted to sell it. "
+        "Nobody expected a buyer. The roof leaked, the stairs were rotten from the third landing up, and the lamp room "
+        "held nothing but gulls. Yet on the first morning of the sale a woman in a grey coat walked up the pier, read the "
+        "notice twice, and asked the harbour master how much he thought the birds would mind. Summarise the story so far "
+        "in one sentence, and say what she might want the building for.",
+        "Now tell it from the point of view of the gulls.",
+        "Which of the two versions is sadder, and why?",
+    ),
+    (
+        "Here is a function that a colleague wrote:\n\n"
+        "def merge(left, right):\n    result = []\n    while left and right:\n        if left[0] <= right[0]:\n"
+        "            result.append(left.pop(0))\n        else:\n            result.append(right.pop(0))\n"
+        "    return result + left + right\n\n"
+        "It is called on two sorted lists of numbers. Explain step by step what it returns for [1, 4, 9] and [2, 3, 10], "
+        "what it costs for long lists, and what happens to the lists that the caller passed in.",
+        "Rewrite it so that the caller's lists are left alone.",
+        "And how would you test that?",
+    ),
+)  # fmt: skip
+
+
+def encoder(directory: Path) -> Callable[[str], Sequence[int]]:
+    """Text to ids by the model's own `tokenizer.json`; a model without one can only be given ids."""
+    file = directory / "tokenizer.json"
+
+    def encode(text: str) -> Sequence[int]:
+        if not file.is_file():
+            raise ScenarioError(
+                f"{directory}: has no tokenizer.json, so a prompt cannot be given as text; give token ids"
+            )
+        from tokenizers import Tokenizer
+
+        ids: Sequence[int] = Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids
+        return ids
+
+    return encode
+
+
+def corpus(encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
+    """Ids of all the text that there is here, for generated conversations."""
+    return tuple(encode("\n\n".join(text for texts in _OPENINGS for text in texts)))
+
+
+def material(encode: Callable[[str], Sequence[int]], vocab_size: int) -> tuple[int, ...] | None:
+    """Ids of real text for a model that was trained on text; None where random ids will do, or nothing better can be had."""
+    if vocab_size < REAL_VOCABULARY:
+        return None
+    try:
+        return corpus(encode)
+    except (RefusedError, ScenarioError):
+        return None
+
+
+def chats(encode: Callable[[str], Sequence[int]], *, sessions: bool = True) -> Iterator[tuple[str, Scenario]]:
+    """Two chats of three turns each, in the model's own turn markers where its vocabulary has the usual ones.
+
+    Later turns extend the context, so that more than four fifths of their prompt can be reused. The second chat then
+    returns to its first turn on another session (the paged path), and regenerates, where there are several `sessions`.
+    """
+    marked = len(encode("<|im_start|>")) == 1
+    settings = Settings(page_size=16, pages=64, chunk_size=32, min_capacity=64)
+    for number, (opening, *more) in enumerate(_OPENINGS):
+        ops = [Turn(name="t0", append=_said(opening, marked, first=True), max_new_tokens=8)]
+        ops += [
+            Turn(name=f"t{i}", base=f"t{i - 1}", append=_said(text, marked), max_new_tokens=8)
+            for i, text in enumerate(more, start=1)
+        ]
+        if number and sessions:
+            ops.append(Turn(name="again", session="other", base="t1", part="prompt", max_new_tokens=8))
+        yield f"chat {number + 1}", Scenario(ops=tuple(ops), settings=settings, title=opening[:40])
+
+
+def _said(text: str, marked: bool, *, first: bool = False) -> str:
+    if not marked:
+        return text if first else f"\n\n{text}\n\n"
+    return f"{'' if first else '<|im_end|>' + chr(10)}<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
