@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
+from warmcold.harness.contract.errors import RefusedError
 from warmcold.harness.contract.observation import Observation
-from warmcold.harness.contract.subject import Capabilities, PlainInstance, RefusedError, ReuseModel
+from warmcold.harness.contract.subject import Capabilities, Instance, ReuseModel
 from warmcold.harness.contract.verdict import Level
 
 
@@ -45,7 +46,7 @@ class MyEngine:
         pass
 
 
-class Conversation(PlainInstance):
+class Conversation(Instance):
     """A fresh instance: of each session the tokens it holds (prompt and reply), and the arrays of those that were fed."""
 
     def __init__(self, engine):

@@ -1,0 +1,1 @@
+"""The judge. An adapter for another engine needs `warmcold.harness.contract` alone."""

@@ -21,7 +21,7 @@ from ..arms.near_tie import legal_schedules
 from ..arms.record import PARTS, TurnRecord
 from ..contract.observation import Kv, Observation
 from ..contract.scenario import Fork, NewSession, Rewind, Scenario, Turn
-from ..contract.subject import Loop
+from ..contract.subject import AnyLoop
 from ..play.evidence import SITES, Power
 from ..play.exact import ENDS, Arms, Watch, run_scenario
 
@@ -306,7 +306,7 @@ def _first_row(left: Rows | None, right: Rows) -> str | None:
     return None
 
 
-def _cold_schedule(loop: Loop, record: TurnRecord, cold: Observation) -> list[str]:
+def _cold_schedule(loop: AnyLoop, record: TurnRecord, cold: Observation) -> list[str]:
     """Replay the cold side's own rows, and say whether that gives it to the last bit."""
     if cold.last_rows is None:
         return []

@@ -70,7 +70,7 @@ class TurnRecord:
     @property
     def foreign(self) -> bool:
         """Whether it is somebody else's engine, which is not set up by `Settings` and has no pages to show."""
-        return self.capabilities.reuse.scope != "glossary"
+        return self.capabilities.reuse.scope != "policy"
 
     @property
     def context(self) -> Tokens:

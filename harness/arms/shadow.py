@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contract.observation import Kv, PageKey, Tokens
-from ..contract.subject import Loop
+from ..contract.subject import AnyLoop
 from .compare import first_difference
 from .oracle import cut
 from .twin import Prediction
@@ -44,7 +44,7 @@ class Shadow:
     Pages need a loop whose past is arrays, as `BareLoop`'s.
     """
 
-    def __init__(self, loop: Loop, *, page_size: int, max_context: int) -> None:
+    def __init__(self, loop: AnyLoop, *, page_size: int, max_context: int) -> None:
         self._loop = loop
         self._page_size = page_size
         self._max_context = max_context

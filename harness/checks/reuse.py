@@ -28,7 +28,7 @@ def reuse(record: TurnRecord) -> CheckResult:
         return result
     for component in ("source", "reason", "gate", "declined"):
         said, expected = getattr(warm, component), getattr(plan, component)
-        if said != expected and record.capabilities.reuse.scope == "glossary":
+        if said != expected and record.capabilities.reuse.scope == "policy":
             add(result, record, check="reuse", arm="twin", component=component, place=component,
                 message=f"the {component} of the cut is another", left=str(said), right=str(expected))  # fmt: skip
     return result

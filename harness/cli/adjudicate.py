@@ -15,11 +15,11 @@ from ..adjudicate.ruling import Case
 from ..adjudicate.ruling import adjudicate as rule
 from ..adjudicate.statistical import adjudicate_server
 from ..arms.compare import common_prefix
-from ..conformance.known import Divergence, KnownError, load, shipped
+from ..conformance.known import Divergence, load, shipped
 from ..conformance.laws import LAWS, Bench
 from ..conformance.laws import tried as try_law
-from ..contract.scenario import Scenario, ScenarioError, Turn
-from ..contract.subject import RefusedError, SubjectError
+from ..contract.errors import KnownError, RefusedError, ScenarioError, SubjectError
+from ..contract.scenario import Scenario, Turn
 from ..contract.verdict import Verdict, merge
 from ..conversations.texts import material
 from ..play.blackbox import Campaign

@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 
 from ...fixtures.builtin import builtin_models
-from ..contract.scenario import Scenario, ScenarioError, load
-from ..contract.subject import SubjectError
+from ..contract.errors import NotShownError, ScenarioError, SubjectError
+from ..contract.scenario import Scenario, load
 from ..contract.verdict import Level, Verdict
 from ..play.exact import Arms, Watch, run_scenario
 from ..reporting.console import ConsoleView
@@ -29,7 +29,6 @@ from ..reporting.summary import overall
 from ..run.events import Event, LegFinished, ScenarioPlayed
 from ..shrinking.confirm import Shrunk, confirm, smallest
 from ..shrinking.cost import token_count
-from ..shrinking.search import NotShownError
 
 LONGEST_SHRINK_S = 20.0
 """Most seconds that `verify` spends on making a failing conversation small; never more than a quarter of `--time`."""
@@ -341,7 +340,7 @@ def _both(*consumers: Callable[[Event], None]) -> Callable[[Event], None]:
 def case_of(file: Path) -> Scenario:
     """Read a case file, or end with a usage error."""
     try:
-        return load(file)
+        return load(file).scenario
     except ScenarioError as error:
         usage(str(error))
 

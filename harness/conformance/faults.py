@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec.structs import replace as changed
+
 from ..arms.compare import common_prefix
 from ..contract.observation import Kv, Observation, Tokens
 from ..contract.scenario import Settings, Turn
@@ -108,7 +110,7 @@ def _other_way(kv: Kv | None) -> Kv | None:
 
 
 def _saltless(instance: PlantedInstance, op: Turn, prompt: Tokens) -> Observation:
-    return instance.real.turn(replace(op, salt=None), prompt)
+    return instance.real.turn(changed(op, salt=None), prompt)
 
 
 FAULTS: Mapping[str, Fault] = {

@@ -16,15 +16,12 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from ..contract.scenario import Scenario, ScenarioError, from_json
+from ..contract.errors import KnownError, ScenarioError
+from ..contract.scenario import Scenario, from_json
 
 FORMAT = 1
 FOLDER = Path(__file__).parents[1] / "subjects" / "known"
 _FIELDS = {"id", "package", "versions", "model", "options", "law", "case", "check", "reason", "link"}
-
-
-class KnownError(Exception):
-    """A file of known divergences that cannot be read: says which entry and what was expected."""
 
 
 @dataclass(frozen=True, kw_only=True)

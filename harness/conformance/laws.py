@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from msgspec.structs import replace as changed
+
 from ..arms.compare import shown_difference
+from ..contract.errors import RefusedError
 from ..contract.observation import Observation, Tokens
 from ..contract.scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
-from ..contract.subject import OPERATIONS, Instance, RefusedError
+from ..contract.subject import OPERATIONS, Instance
 from ..contract.verdict import Level, Verdict
 from ..play.exact import Arms, Watch, run_scenario
 from .faults import FAULTS, Planted
@@ -254,7 +257,7 @@ def sessions_are_apart(bench: Bench) -> None:
     prompts, ops = _prompts(bench), _turns()
     instance = bench.open()
     instance.turn(ops[0], prompts[0])
-    instance.turn(replace(ops[0], name="other", session="t"), bench.prompt(2))
+    instance.turn(changed(ops[0], name="other", session="t"), bench.prompt(2))
     alone = bench.open()
     alone.turn(ops[0], prompts[0])
     _same(bench, instance.turn(ops[1], prompts[1]), alone.turn(ops[1], prompts[1]), "another session changed")
@@ -265,8 +268,8 @@ def salts_are_apart(bench: Bench) -> None:
     bench.needs("salt", level=Level.L1)
     instance = bench.open()
     op = _turns()[0]
-    instance.turn(replace(op, salt="x"), bench.prompt(1))
-    seen = instance.turn(replace(op, salt="y", session="t"), bench.prompt(1))
+    instance.turn(changed(op, salt="x"), bench.prompt(1))
+    seen = instance.turn(changed(op, salt="y", session="t"), bench.prompt(1))
     if seen.reused:
         raise BrokenError(f"under another salt {seen.reused} positions were reused")
 

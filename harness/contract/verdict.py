@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import Any
 
 
 class Verdict(IntEnum):
@@ -47,8 +46,13 @@ class Level(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What is compared at this level."""
-        return ("tokens", "+ hit count", "+ logits", "+ KV bytes", "+ schedule-matched arm")[self]
+        """What this level adds to those below."""
+        return ("tokens", "hit counts", "logits", "KV bytes", "the schedule-matched arm")[self]
+
+    @property
+    def compares(self) -> str:
+        """All that is compared at this level."""
+        return ", ".join(level.meaning for level in Level if level <= self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,7 @@ class Finding:
         """Two findings with the same fingerprint are the same fault seen twice."""
         return (self.check, self.arm, self.component, self.part, self.phase)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain data."""
         return asdict(self)
 
@@ -88,12 +92,14 @@ class Finding:
 class CheckResult:
     """What one check did in one turn: how many values it compared, and what differed.
 
-    `not_observable` / `not_applicable`: why it compared nothing, when that is legitimate; outside the merge then.
+    `not_observable` / `not_applicable`: why it compared nothing, when that is legitimate; outside the merge then. `lacks`: the
+    level that the evidence belongs to which the subject does not show.
     """
 
     compared: int = 0
     findings: list[Finding] = field(default_factory=list)
     not_observable: str | None = None
+    lacks: Level | None = None
     not_applicable: str | None = None
     blind: bool = False
 
@@ -103,6 +109,7 @@ class CheckResult:
         self.compared += other.compared
         self.findings += other.findings
         self.not_observable = self.not_observable or other.not_observable
+        self.lacks = other.lacks if self.lacks is None else self.lacks
         self.not_applicable = self.not_applicable or other.not_applicable
 
     @property

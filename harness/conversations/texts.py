@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..contract.scenario import Scenario, ScenarioError, Settings, Turn
-from ..contract.subject import RefusedError
+from ..contract.errors import RefusedError, ScenarioError
+from ..contract.scenario import Scenario, Settings, Turn
 
 REAL_VOCABULARY = 4096
 """From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""

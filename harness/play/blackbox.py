@@ -9,12 +9,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from ..arms.compare import common_prefix
+from ..contract.errors import RefusedError
 from ..contract.observation import Observation, Tokens
 from ..contract.scenario import Scenario, Settings, Turn, resolve
-from ..contract.subject import Instance, RefusedError, Subject
+from ..contract.subject import Instance, Subject
 from ..contract.verdict import Finding, Verdict
 from ..conversations.shapes import NONCE, Texts, shapes
 from .evidence import CONTROLS, SITES, Evidence, Judged, Power, Reply, difference, judge, resolution

@@ -6,13 +6,12 @@ repeat the same news. Everything it saw comes back as data; nothing is printed h
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
 from ..arms.external_twin import ForeignTwin
@@ -21,9 +20,10 @@ from ..arms.shadow import MatchedTurn, Shadow
 from ..arms.twin import Prediction, Twin
 from ..checks import ALL
 from ..checks.poison import PATTERNS
+from ..contract.errors import CrashError, MaskedError, RefusedError, ScenarioError
 from ..contract.observation import Observation, Tokens
-from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, ScenarioError, Settings, Turn, resolve
-from ..contract.subject import Instance, Loop, MaskedError, Recompute, RefusedError, Subject
+from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn, resolve
+from ..contract.subject import AnyLoop, Instance, Recompute, Subject
 from ..contract.verdict import CheckResult, Finding, Verdict, merge
 
 AFTER_FAILURE = ("kv_pages", "conservation")
@@ -41,7 +41,7 @@ class Arms:
     recomputes a context from nothing; `closed`: the fixture's closed form. None where there is none."""
 
     subject: Subject
-    matched: Loop | None
+    matched: AnyLoop | None
     oracle: Recompute | None
     closed: ClosedForm | None
     encode: Encode
@@ -57,9 +57,9 @@ class Arms:
     def twin(self, settings: Settings) -> Twin:
         """The bookkeeping that the subject's reuse model asks for, holding nothing."""
         model = self.subject.capabilities.reuse
-        if model.scope == "glossary":
+        if model.scope == "policy":
             return Twin(settings=settings, stateful=self.stateful, max_context=self.max_context)
-        settings = replace(settings, pages=0)
+        settings = changed(settings, pages=0)
         return ForeignTwin(settings=settings, stateful=self.stateful, max_context=self.max_context, model=model)
 
 
@@ -108,16 +108,6 @@ def run_scenario(
     return _Play(arms, scenario, watch or Watch(), each).run()
 
 
-class CrashError(Exception):
-    """The subject raised something that is neither a refusal nor an error planted in it."""
-
-    def __init__(self, call: str, error: Exception) -> None:
-        super().__init__(call)
-        self.call = call
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        self.text = f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
-
-
 class Guarded:
     """A subject's instance whose unexpected exceptions are told apart from the harness's own."""
 
@@ -148,7 +138,7 @@ class _Play:
         self.result = ScenarioResult(scenario=scenario)
         settings = scenario.settings
         self.twin = arms.twin(settings)
-        self.foreign = arms.subject.capabilities.reuse.scope != "glossary"
+        self.foreign = arms.subject.capabilities.reuse.scope != "policy"
         self.shadow = (
             Shadow(arms.matched, page_size=settings.page_size, max_context=arms.max_context) if arms.matched else None
         )
@@ -326,7 +316,7 @@ class _Play:
         """The same request cold, undisturbed and just as long; None for a turn that gave no token to compare."""
         if not self.watch.cold or warm.failed or (op.cancel_after is not None and not warm.tokens):
             return None
-        calm = replace(op, cancel_after=None, fail=None, max_new_tokens=len(warm.tokens))
+        calm = changed(op, cancel_after=None, fail=None, max_new_tokens=len(warm.tokens))
         seen: Observation = self.warm.cold(calm, prompt)
         return seen
 

@@ -7,7 +7,8 @@ is what a user of the engine can see: the tokens, the KV that a session holds af
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+
+from msgspec import structs
 
 from ..checks.poison import PATTERNS
 from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
@@ -175,7 +176,7 @@ sys.exit(differs)
 def render(scenario: Scenario, finding: Finding, *, model: str, backend: str, device: str, numerics: str) -> str:
     """The script's text. `scenario` must hold token ids, not texts."""
     last = turns_of(scenario)[-1]
-    options = {"backend": backend, "device": device, "numerics": numerics, **asdict(scenario.settings)}
+    options = {"backend": backend, "device": device, "numerics": numerics, **structs.asdict(scenario.settings)}
     head = _HEAD.format(
         title=_quoted(scenario.title or "A conversation on which warm and cold differ"),
         prose=_quoted(describe(scenario)),

@@ -154,7 +154,7 @@ class _Run:
                 longest=min(self.arms.max_context, self.request.longest),
                 operations=self.arms.subject.capabilities.operations,
                 boundaries=self.arms.subject.capabilities.boundaries,
-                plain=self.arms.subject.capabilities.reuse.scope != "glossary",
+                plain=self.arms.subject.capabilities.reuse.scope != "policy",
                 corpus=material(self.arms.encode, self.arms.vocab_size),
             )
             seed = self.request.seed

@@ -15,11 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace as changed
+
 from ..checks import ALL
+from ..contract.errors import NotShownError
 from ..contract.scenario import Scenario, Turn
 from ..contract.verdict import Finding
 from ..play.exact import Arms, Encode, Watch, run_scenario
-from .search import NotShownError, search
+from .search import search
 
 CONFIRM_S = 120.0
 """Longest that a fresh process may take: it loads the model anew."""
@@ -60,7 +63,7 @@ def smallest(arms: Arms, scenario: Scenario, finding: Finding, watch: Watch, *, 
         seen = run_scenario(arms, found.best, watch).findings
         if seen and mark(seen[0]) == mark(finding):
             return Shrunk(
-                scenario=replace(found.best, title=_title(scenario)),
+                scenario=changed(found.best, title=_title(scenario)),
                 finding=seen[0],
                 tries=found.tried,
                 seconds=time.monotonic() - started,
@@ -82,10 +85,10 @@ def confirm(shrunk: Shrunk, *, found: Mapping[str, Any], threads: int, timeout_s
 def in_ids(scenario: Scenario, encode: Encode) -> Scenario:
     """The same scenario with every text as token ids."""
     ops = [
-        replace(op, append=tuple(encode(op.append))) if isinstance(op, Turn) and isinstance(op.append, str) else op
+        changed(op, append=tuple(encode(op.append))) if isinstance(op, Turn) and isinstance(op.append, str) else op
         for op in scenario.ops
     ]
-    return replace(scenario, ops=tuple(ops))
+    return changed(scenario, ops=tuple(ops))
 
 
 def mark(finding: Finding) -> Mark:

@@ -6,10 +6,11 @@ Only candidates of a lower `size.cost` count, so a search over them ends, and a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..contract.scenario import Op, Rewind, Scenario, Settings, Turn
 from ..conversations.profile import boundary_lengths

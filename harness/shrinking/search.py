@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
+from ..contract.errors import NotShownError
 from ..contract.scenario import Scenario, Turn
 from . import moves
 from .cost import cost, ids
@@ -33,10 +34,6 @@ _ORDER: tuple[moves.Move, ...] = (
     moves.small_ids,
     moves.names,
 )
-
-
-class NotShownError(Exception):
-    """The scenario does not show it to begin with, so nothing smaller can be looked for."""
 
 
 class _SpentError(Exception):

@@ -14,30 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine import BackendError, Completion, Engine, SamplingParams, Session, UsageError, WarmcoldError
+from ..contract.errors import MaskedError, RefusedError, SubjectError
 from ..contract.observation import Call, Kv, Observation, PageKey, Pool
 from ..contract.scenario import Settings, Turn
-from ..contract.subject import (
-    OPERATIONS,
-    Capabilities,
-    Loop,
-    MaskedError,
-    Recompute,
-    RefusedError,
-    ReuseModel,
-    SubjectError,
-)
+from ..contract.subject import OPERATIONS, AnyLoop, Capabilities, Instance, Recompute, ReuseModel, Subject
 from ..contract.verdict import Level
 from ..conversations.texts import encoder
 
 
-class EngineSubject:
+class EngineSubject(Subject):
     """One loaded model on one backend of the engine."""
 
     def __init__(
         self, model: Path, *, backend: str, device: str = "cpu", numerics: str = "invariant", threads: int = 2
     ):
         self.name = f"{backend}-{device}"
-        self.model = model
+        self.model = self._model = model
         self.own_kernels = backend != "ort"
         try:
             self._engine = Engine.load(model, backend=backend, device=device, numerics=numerics, threads=threads)
@@ -49,7 +41,8 @@ class EngineSubject:
         self.capabilities = Capabilities(
             level=Level.L4,
             operations=OPERATIONS,
-            reuse=ReuseModel(scope="glossary", exact=True),
+            has=frozenset({"settings", "pages", "feeds"}),
+            reuse=ReuseModel(scope="policy", exact=True),
             invariant=invariant,
             poison=True,
         )
@@ -63,7 +56,7 @@ class EngineSubject:
         """One stateless model call of the engine's own kernels, past arrays among the feeds, all outputs by name."""
         return self._engine.bare(feeds)
 
-    def loop(self) -> Loop | None:
+    def loop(self) -> AnyLoop | None:
         """See `Subject.loop`: raw ONNX Runtime plays it, or `bare` does, with the ports that raw ONNX Runtime reports."""
         return None
 
@@ -73,7 +66,7 @@ class EngineSubject:
 
     def encode(self, text: str) -> Sequence[int]:
         """See `Subject.encode`."""
-        return encoder(self.model if self.model.is_dir() else self.model.parent)(text)
+        return encoder(self._model if self._model.is_dir() else self._model.parent)(text)
 
     def describe(self) -> dict[str, Any]:
         """See `Subject.describe`."""
@@ -90,7 +83,7 @@ class EngineSubject:
         self._engine.close()
 
 
-class EngineInstance:
+class EngineInstance(Instance):
     """A fresh engine for one scenario, with the harness listening at its probe points."""
 
     def __init__(self, engine: Engine, settings: Settings, poison: float | None) -> None:

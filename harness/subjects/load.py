@@ -14,7 +14,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from ..contract.subject import Factory, Subject, SubjectError
+from ..contract.errors import SubjectError
+from ..contract.subject import Factory, Subject
 
 GROUP = "warmcold.subjects"
 SHIPPED: Mapping[str, tuple[str, str]] = {

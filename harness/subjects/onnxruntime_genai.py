@@ -20,9 +20,10 @@ import onnxruntime_genai as og
 from numpy.typing import NDArray
 
 from ..arms.compare import common_prefix
+from ..contract.errors import RefusedError, ScenarioError, SubjectError
 from ..contract.observation import Kv, Observation, Tokens
-from ..contract.scenario import ScenarioError, Settings, Turn
-from ..contract.subject import Capabilities, Loop, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
+from ..contract.scenario import Settings, Turn
+from ..contract.subject import AnyLoop, Capabilities, Instance, Recompute, ReuseModel
 from ..contract.verdict import Level
 from ..conversations.texts import encoder
 
@@ -94,7 +95,7 @@ class OnnxRuntimeGenai:
         layers = range(self._config["decoder"]["num_hidden_layers"])
         return [(names[f"{state}_key_names"] % i, names[f"{state}_value_names"] % i) for i in layers]
 
-    def loop(self) -> Loop | None:
+    def loop(self) -> AnyLoop | None:
         """See `Subject.loop`: raw ONNX Runtime is below the library."""
         return None
 
@@ -177,7 +178,7 @@ class _Seen:
         self.logits.append(np.array(generator.get_output("logits")[0, -1], np.float32))
 
 
-class GenaiInstance(PlainInstance):
+class GenaiInstance(Instance):
     """Generators by session name."""
 
     def __init__(self, subject: OnnxRuntimeGenai) -> None:

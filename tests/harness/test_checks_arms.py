@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
 from warmcold.harness.arms.record import ClosedForm, TurnRecord
@@ -177,7 +178,7 @@ def test_kv_pages_orphan(only: Only, records: Mapping[str, TurnRecord]) -> None:
         free=(*pool.free, page),
     )
     crowded = replace(
-        record, settings=replace(record.settings, pages=len(record.before)), before=record.before - {parent}
+        record, settings=changed(record.settings, pages=len(record.before)), before=record.before - {parent}
     )
     orphan, own = kv_pages(warm(crowded, pool=short)).findings
     assert (orphan.component, orphan.left, orphan.right) == ("orphan", "leaf kept", "leaf first")

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as changed
 
 import warmcold.harness.play.exact
 from warmcold.harness.arms.record import TurnRecord
 from warmcold.harness.checks import ALL
+from warmcold.harness.contract.errors import MaskedError, RefusedError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
-from warmcold.harness.contract.subject import MaskedError, RefusedError
 from warmcold.harness.contract.verdict import CheckResult, Finding, Verdict
 from warmcold.harness.play.exact import Arms, ScenarioResult, Watch, merge_checks, run_scenario
 
@@ -81,8 +82,8 @@ def test_a_stateless_model_passes(stateless: Arms) -> None:
 
 def test_every_operation_is_played(arms: Arms) -> None:
     """A new session and a rewind, by number and by fraction, between turns."""
-    ops: list[Op] = [FIRST, Rewind(session="s", to=5), SECOND, Rewind(session="s", to=0.5), replace(SECOND, name="t2")]
-    result = run_scenario(arms, scenario(*ops, NewSession(session="s"), replace(SECOND, name="t3", base="t2")))
+    ops: list[Op] = [FIRST, Rewind(session="s", to=5), SECOND, Rewind(session="s", to=0.5), changed(SECOND, name="t2")]
+    result = run_scenario(arms, scenario(*ops, NewSession(session="s"), changed(SECOND, name="t3", base="t2")))
     assert (result.verdict, result.turns, result.findings) == (Verdict.PASS, 4, [])
 
 
@@ -90,17 +91,17 @@ def test_every_operation_is_played(arms: Arms) -> None:
     "op",
     [
         Fork(session="s", to="other"),
-        replace(SECOND, name="x", cancel_after=0),
-        replace(SECOND, name="x", append=tuple(range(20, 40)), cancel_after=1),
-        replace(SECOND, name="x", cancel_after=2),
-        replace(SECOND, name="x", fail=("feed", 2)),
-        replace(SECOND, name="x", fail=("publish", 1)),
+        changed(SECOND, name="x", cancel_after=0),
+        changed(SECOND, name="x", append=tuple(range(20, 40)), cancel_after=1),
+        changed(SECOND, name="x", cancel_after=2),
+        changed(SECOND, name="x", fail=("feed", 2)),
+        changed(SECOND, name="x", fail=("publish", 1)),
     ],
     ids=["fork", "cancelled before", "between chunks", "while decoding", "failed step", "failed publish"],
 )
 def test_what_follows_a_disturbance_is_right(arms: Arms, op: Op) -> None:
     """After a fork, a cancelled turn or a failed one the same session and another go on without a difference."""
-    ops = (FIRST, op, SECOND, replace(SECOND, name="t2", session="other"))
+    ops = (FIRST, op, SECOND, changed(SECOND, name="t2", session="other"))
     result = run_scenario(arms, scenario(*ops))
     assert (result.findings, result.verdict) == ([], Verdict.PASS)
 
@@ -181,7 +182,7 @@ def test_a_scenario_ends_at_its_first_finding(faulty: Faulty) -> None:
         played.append(op.name)
         return on("t1", stop="never", reason="regime")(real, op, prompt)
 
-    third = replace(SECOND, name="t2", base="t1")
+    third = changed(SECOND, name="t2", base="t1")
     result = run_scenario(faulty(turn=wrong), scenario(FIRST, SECOND, third), Watch(poison=False))
     assert played == ["t0", "t1"]
     assert (result.turns, checks_of(result)) == (2, {"reuse"})
@@ -208,7 +209,7 @@ def test_reused_too_much(faulty: Faulty) -> None:
 
 def forgetful(real: Play, op: Turn, prompt: Sequence[int]) -> Observation:
     """An engine that quietly forgets its sessions and its pages: each turn is cold, and right."""
-    return replace(real(replace(op, session=op.name, salt=op.name), prompt), reason="identity")
+    return replace(real(changed(op, session=op.name, salt=op.name), prompt), reason="identity")
 
 
 def test_reused_too_little(faulty: Faulty) -> None:
@@ -248,10 +249,10 @@ def test_a_rewind_that_only_says_so(faulty: Faulty) -> None:
     """True, and nothing moved: the next turn reuses what it must not."""
     result = run_scenario(
         faulty(rewind=lambda real, session, n: True),
-        scenario(replace(FIRST, salt="x"), Rewind(session="s", to=5), SECOND),
+        scenario(changed(FIRST, salt="x"), Rewind(session="s", to=5), SECOND),
     )
     assert result.findings == []  # another identity: nothing is reused either way
-    pageless = Scenario(ops=(FIRST, Rewind(session="s", to=5), SECOND), settings=replace(SETTINGS, pages=0))
+    pageless = Scenario(ops=(FIRST, Rewind(session="s", to=5), SECOND), settings=changed(SETTINGS, pages=0))
     result = run_scenario(faulty(rewind=lambda real, session, n: True), pageless)
     assert checks_of(result) >= {"reuse"}
 
@@ -305,7 +306,7 @@ def test_a_scenario_without_turns_is_not_run(arms: Arms) -> None:
 
 def test_reading_only_is_a_conversation_too(arms: Arms) -> None:
     """A conversation none of whose turns asks for a token still passes: the oracle of tokens is ruled out, not blind."""
-    reads = scenario(replace(FIRST, max_new_tokens=0), replace(SECOND, max_new_tokens=0))
+    reads = scenario(changed(FIRST, max_new_tokens=0), changed(SECOND, max_new_tokens=0))
     result = run_scenario(arms, reads)
     assert result.checks["oracle"].verdict is Verdict.NOT_RUN
     assert result.verdict is Verdict.PASS

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from warmcold.harness.contract.errors import ScenarioError
 from warmcold.harness.contract.scenario import (
     FAIL_POINTS,
     Fork,
     NewSession,
     Rewind,
     Scenario,
-    ScenarioError,
     Settings,
     Turn,
     from_json,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from warmcold.harness.contract.errors import NotShownError
 from warmcold.harness.contract.scenario import NewSession, Rewind, Scenario, Settings, Turn, from_json, load, resolve
 from warmcold.harness.conversations.drawing import for_each
 from warmcold.harness.conversations.profile import Profile
 from warmcold.harness.shrinking import moves
 from warmcold.harness.shrinking.cost import cost, renamed, token_count, turns_of
-from warmcold.harness.shrinking.search import NotShownError, search, shrink
+from warmcold.harness.shrinking.search import search, shrink
 
 CONVERSATIONS = sorted((Path(__file__).parents[1] / "conversations").glob("*.json"))
 MOVES = (

@@ -17,6 +17,7 @@ import warmcold.engine.turn.identity
 import warmcold.engine.turn.reuse
 import warmcold.engine.turn.turn
 from warmcold.engine.kv.layout import Part
+from warmcold.harness.contract.errors import NotShownError
 from warmcold.harness.contract.scenario import Scenario, Turn, load
 from warmcold.harness.contract.verdict import Finding
 from warmcold.harness.conversations.drawing import for_each
@@ -26,7 +27,6 @@ from warmcold.harness.reporting.files import RunFolder
 from warmcold.harness.run.verify import Request, verify
 from warmcold.harness.shrinking.confirm import confirm, in_ids, mark, smallest
 from warmcold.harness.shrinking.cost import turns_of
-from warmcold.harness.shrinking.search import NotShownError
 
 Patch = pytest.MonkeyPatch
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from warmcold.harness.contract.scenario import ScenarioError, Turn, resolve
+from warmcold.harness.contract.errors import ScenarioError
+from warmcold.harness.contract.scenario import Turn, resolve
 from warmcold.harness.conversations.texts import chats, encoder
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "models" / "snap-square"

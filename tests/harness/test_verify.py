@@ -14,9 +14,9 @@ import warmcold.harness.play.exact
 import warmcold.harness.run.verify
 from warmcold.harness.arms.record import TurnRecord
 from warmcold.harness.checks import ALL
+from warmcold.harness.contract.errors import SubjectError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn, load
-from warmcold.harness.contract.subject import SubjectError
 from warmcold.harness.contract.verdict import CheckResult, Level, Verdict
 from warmcold.harness.play.exact import Arms
 from warmcold.harness.reporting.files import RunFolder

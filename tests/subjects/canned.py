@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from warmcold.harness.contract.errors import RefusedError
 from warmcold.harness.contract.scenario import Turn
-from warmcold.harness.contract.subject import RefusedError
 
 TURN = Turn(name="t", max_new_tokens=4)
 PIECES = ("<s>", " ", "a", "b", "ab", " a", "\n", "")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as changed
 from typer.testing import CliRunner
 
 from warmcold.harness.adjudicate.ruling import Case, Ruling, adjudicate
@@ -80,7 +81,7 @@ def test_a_fixture_that_computes_exactly_shows_no_difference() -> None:
 
 def small() -> Scenario:
     """The pair in a vocabulary of 61."""
-    ops = [replace(op, append=tuple(token % 61 for token in op.append)) for op in PAIR.ops if isinstance(op, Turn)]  # type: ignore[union-attr]
+    ops = [changed(op, append=tuple(token % 61 for token in op.append)) for op in PAIR.ops if isinstance(op, Turn)]  # type: ignore[union-attr]
     return Scenario(ops=tuple(ops))
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as with_fields
 from typer.testing import CliRunner
 
 from warmcold.harness.cli.adjudicate import app
 from warmcold.harness.conformance.laws import LAWS, Bench, conform, tried
+from warmcold.harness.contract.errors import RefusedError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn
-from warmcold.harness.contract.subject import RefusedError
 from warmcold.harness.contract.verdict import Level, Verdict
 from warmcold.harness.play.exact import Arms, run_scenario
 
@@ -97,7 +98,7 @@ BREAKS: Mapping[str, tuple[str, Mapping[str, Any] | None, Mapping[str, Callable[
     "a fork that is declared": ("operations_are_as_declared", {"operations": frozenset({"sessions", "new", "fork"})}, {}),
     "sessions that touch": ("sessions_are_apart", None, {"turn": touched}),
     "salts that are not told apart": ("salts_are_apart", {"operations": frozenset({"sessions", "new", "salt"})},
-                                      {"turn": lambda method, op, prompt: method(replace(op, session="s"), prompt)}),
+                                      {"turn": lambda method, op, prompt: method(with_fields(op, session="s"), prompt)}),
 }  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from warmcold.harness.conformance.known import FOLDER, KnownError, load, shipped
+from warmcold.harness.conformance.known import FOLDER, load, shipped
+from warmcold.harness.contract.errors import KnownError
 
 ENTRY = {
     "id": "a", "package": "engine", "versions": ">=1.2,<2", "model": "tiny-*", "options": {"cache": "static"},

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from warmcold.fixtures.tiny_gguf import TinyLlama, write_tiny_gguf
+from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Fork, NewSession, Scenario, Turn
-from warmcold.harness.contract.subject import RefusedError, SubjectError
 from warmcold.harness.contract.verdict import Level
 from warmcold.harness.conversations.drawing import for_each
 from warmcold.harness.conversations.profile import Profile

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmcold.harness.contract.subject import SubjectError
+from warmcold.harness.contract.errors import SubjectError
 from warmcold.harness.subjects.load import SHIPPED, find, names, open_subject
 
 from .conftest import EXAMPLE, MODEL

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from warmcold.harness.arms.oracle import BareLoop, RawModel
+from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.observation import Kv, Observation, Tokens
 from warmcold.harness.contract.scenario import Settings, Turn
-from warmcold.harness.contract.subject import RefusedError, SubjectError
 from warmcold.harness.contract.verdict import Level, Verdict
 from warmcold.harness.run.verify import Request, arms_of, verify
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.servers import CONFIG, FAULTS, serving, write_model
 from warmcold.engine import Engine
+from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Settings, Turn
-from warmcold.harness.contract.subject import RefusedError, SubjectError
 from warmcold.harness.contract.verdict import Level, Verdict
 from warmcold.harness.play.blackbox import Campaign, CampaignResult
 from warmcold.harness.play.evidence import EVIDENCE

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Settings, Turn
-from warmcold.harness.contract.subject import RefusedError, SubjectError
 from warmcold.harness.contract.verdict import Level, Verdict
 from warmcold.harness.subjects.http.protocol import Ask
 from warmcold.harness.subjects.http.subject import OpenAiHttp

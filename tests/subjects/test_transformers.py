@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Settings, Turn
-from warmcold.harness.contract.subject import RefusedError, SubjectError
 from warmcold.harness.contract.verdict import Level, Verdict
 from warmcold.harness.run.verify import Request, arms_of, verify
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...contract.subject import RefusedError, SubjectError
+from ...contract.errors import RefusedError, SubjectError
 
 _REFUSALS = (400, 413, 422)
 

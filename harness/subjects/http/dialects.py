@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...contract.subject import SubjectError
+from ...contract.errors import SubjectError
 from .protocol import Answer, Ask, Dialect, Json, Limits, Transport, tokens_of
 from .text import LlamaCppPython
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from ...contract.subject import RefusedError
+from ...contract.errors import RefusedError
 
 Json = Mapping[str, Any]
 

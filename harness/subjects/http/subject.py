@@ -17,18 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...contract.errors import RefusedError, SubjectError
 from ...contract.observation import Observation
 from ...contract.scenario import Settings, Turn
-from ...contract.subject import (
-    Capabilities,
-    Loop,
-    Operation,
-    PlainInstance,
-    Recompute,
-    RefusedError,
-    ReuseModel,
-    SubjectError,
-)
+from ...contract.subject import AnyLoop, Capabilities, Instance, Operation, Recompute, ReuseModel
 from ...contract.verdict import Level
 from ...conversations.texts import corpus, encoder
 from .client import Http
@@ -173,7 +165,7 @@ class OpenAiHttp:
         """See `Subject.open`. The server runs already: settings and poison are left as they are."""
         return ServerInstance(self)
 
-    def loop(self) -> Loop | None:
+    def loop(self) -> AnyLoop | None:
         """See `Subject.loop`."""
         return None
 
@@ -221,7 +213,7 @@ class OpenAiHttp:
         self.http.close()
 
 
-class ServerInstance(PlainInstance):
+class ServerInstance(Instance):
     """Tenants of its own on the server, so that it starts with nothing where the server keeps tenants apart."""
 
     def __init__(self, subject: OpenAiHttp) -> None:

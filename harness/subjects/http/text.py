@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...contract.subject import RefusedError, SubjectError
+from ...contract.errors import RefusedError, SubjectError
 from .protocol import Answer, Ask, Json, Limits, Transport, tokens_of
 
 

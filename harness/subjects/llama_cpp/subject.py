@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ...contract.errors import RefusedError, SubjectError
 from ...contract.observation import Call, Kv, Observation
 from ...contract.scenario import Settings, Turn
-from ...contract.subject import Capabilities, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
+from ...contract.subject import Capabilities, Instance, Recompute, ReuseModel
 from ...contract.verdict import Level
 from .replay import Replay, State, read_state, recurrent
 
@@ -134,7 +135,7 @@ class LlamaCpp:
         return seen is not None
 
 
-class LlamaCppInstance(PlainInstance):
+class LlamaCppInstance(Instance):
     """The `Llama` objects of one scenario."""
 
     def __init__(self, subject: LlamaCpp) -> None:

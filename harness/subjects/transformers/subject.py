@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arms.compare import common_prefix
+from ...contract.errors import RefusedError, SubjectError
 from ...contract.observation import Kv, Observation, Pair
 from ...contract.scenario import Settings, Turn
-from ...contract.subject import Capabilities, PlainInstance, Recompute, RefusedError, ReuseModel, SubjectError
+from ...contract.subject import Capabilities, Instance, Recompute, ReuseModel
 from ...contract.verdict import Level
 from ...conversations.texts import encoder
 from .loop import NOTHING, CacheLoop, as_float, as_numpy, sliding, state_pair
@@ -178,7 +179,7 @@ class _Seen:
     logits: list[NDArray[np.float32]] = field(default_factory=list)
 
 
-class TransformersInstance(PlainInstance):
+class TransformersInstance(Instance):
     """Sessions over one model."""
 
     def __init__(self, subject: Transformers) -> None:
