@@ -37,6 +37,6 @@ def cold(look: Look) -> None:
 def _bits(look: Look, warm: Observation, other: Observation) -> None:
     if warm.last_rows and other.last_rows:
         replies = max(len(warm.tokens), 1)
-        look.logits("cold", zip(warm.last_rows[-replies:], other.last_rows[-replies:], strict=True))
+        look.logits("cold", zip(warm.last_rows[-replies:], other.last_rows[-replies:], strict=True), of="reply token")
     if warm.end is not None and other.end is not None:
         look.kv("cold", warm.end, other.end, "end of turn")

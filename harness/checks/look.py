@@ -80,7 +80,9 @@ class Look:
         )
         return False
 
-    def logits(self, arm: str, pairs: Rows, message: str = "logits differ", component: str = "logits") -> None:
+    def logits(
+        self, arm: str, pairs: Rows, message: str = "logits differ", *, of: str = "call", component: str = "logits"
+    ) -> None:
         """Compare rows of logits in turn, up to the first that differs."""
         for step, (row, expected) in enumerate(pairs):
             self.compared(expected.size)
@@ -93,7 +95,7 @@ class Look:
                     found.right,
                     component=component,
                     step=step,
-                    place=f"call {step}, token {found.index}",
+                    place=f"{of} {step}, token {found.index}",
                 )
                 return
 

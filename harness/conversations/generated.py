@@ -9,7 +9,7 @@ show later.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -51,10 +51,10 @@ def conversation(source: Source, profile: Profile, *, turns: int = 7) -> Scenari
     for _ in range(turns):
         if maker.count >= turns:
             break
-        kind = source.pick(offered(profile.operations))
-        maker.kinds.append(kind)
-        KINDS[kind](maker)
-        if kind in INTERESTING:
+        name = source.pick(offered(profile.operations))
+        maker.kinds.append(name)
+        KINDS[name].make(maker)
+        if KINDS[name].interesting:
             maker.extend(maker.last)
             if "sessions" in profile.operations:
                 maker.extend_elsewhere()
@@ -136,21 +136,56 @@ class _Maker:
         self.emit(base, base.context, self.tokens(more), session=self.source.pick(others), salt=base.turn.salt)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of turn. `needs`: what an engine must offer for it to be drawn; `interesting`: a turn more follows, on the same
+    session and on another, because half of the known faults only show later."""
+
+    make: Callable[[_Maker], None]
+    needs: frozenset[Operation]
+    interesting: bool
+
+
+KINDS: dict[str, Kind] = {}
+"""By name, which is the function's."""
+
+
+def kind(
+    *needs: Operation, interesting: bool = False
+) -> Callable[[Callable[[_Maker], None]], Callable[[_Maker], None]]:
+    """Register the function below as a kind of turn."""
+
+    def register(make: Callable[[_Maker], None]) -> Callable[[_Maker], None]:
+        KINDS[make.__name__.lstrip("_")] = Kind(make=make, needs=frozenset(needs), interesting=interesting)
+        return make
+
+    return register
+
+
+def offered(operations: frozenset[Operation]) -> list[str]:
+    """The kinds of turn that an engine with these operations can be asked for."""
+    return sorted(name for name, known in KINDS.items() if known.needs <= operations)
+
+
+@kind()
 def _extend(maker: _Maker) -> None:
     maker.extend(maker.last)
 
 
+@kind()
 def _identical(maker: _Maker) -> None:
     base = maker.last
     maker.emit(base, base.prompt, (), part="prompt", session=base.turn.session, salt=base.turn.salt)
 
 
+@kind(interesting=True)
 def _strict_prefix(maker: _Maker) -> None:
     base = maker.last
     keep = min(maker.length(), base.context - 1)
     maker.emit(base, keep, (), keep=keep, session=base.turn.session, salt=base.turn.salt)
 
 
+@kind(interesting=True)
 def _diverge(maker: _Maker) -> None:
     base = maker.pick()
     keep = min(maker.length(), base.context)
@@ -158,10 +193,12 @@ def _diverge(maker: _Maker) -> None:
     maker.emit(base, keep, tail, keep=keep, session=base.turn.session, salt=base.turn.salt)
 
 
+@kind(interesting=True)
 def _unrelated(maker: _Maker) -> None:
     maker.emit(None, 0, maker.tokens(maker.length()), session=maker.last.turn.session)
 
 
+@kind(interesting=True)
 def _delete_middle(maker: _Maker) -> None:
     base = maker.last
     if base.context < 4:
@@ -172,6 +209,7 @@ def _delete_middle(maker: _Maker) -> None:
     maker.emit(base, kept, maker.tokens(1), drop=(start, stop), session=base.turn.session, salt=base.turn.salt)
 
 
+@kind()
 def _branch(maker: _Maker) -> None:
     """A, B, A: something else on the session, then back to the older branch."""
     base = maker.pick()
@@ -179,20 +217,24 @@ def _branch(maker: _Maker) -> None:
     maker.extend(base)
 
 
+@kind()
 def _single(maker: _Maker) -> None:
     maker.emit(None, 0, maker.tokens(1), session=maker.last.turn.session)
 
 
+@kind("sessions")
 def _switch(maker: _Maker) -> None:
     maker.extend_elsewhere()
 
 
+@kind("new")
 def _new_session(maker: _Maker) -> None:
     base = maker.last
     maker.ops.append(NewSession(session=base.turn.session))
     maker.extend(base)
 
 
+@kind("rewind", interesting=True)
 def _rewind(maker: _Maker) -> None:
     base = maker.last
     to = maker.source.number(0, base.context)
@@ -200,6 +242,7 @@ def _rewind(maker: _Maker) -> None:
     maker.extend(base)
 
 
+@kind("decline", interesting=True)
 def _declined(maker: _Maker) -> None:
     base = maker.last
     keep = maker.source.number(0, base.context - 1)
@@ -208,6 +251,7 @@ def _declined(maker: _Maker) -> None:
     )
 
 
+@kind("cancel")
 def _cancelled(maker: _Maker) -> None:
     """The stream is closed while queued, between chunks, after the first token, or mid-decode."""
     base = maker.last
@@ -216,6 +260,7 @@ def _cancelled(maker: _Maker) -> None:
     maker.emit(base, base.context, more, session=base.turn.session, salt=base.turn.salt, cancel_after=calls)
 
 
+@kind("fail")
 def _failing(maker: _Maker) -> None:
     """An error strikes inside the turn: while feeding, growing, rewinding, seeding, mirroring or publishing."""
     base = maker.pick()
@@ -226,6 +271,7 @@ def _failing(maker: _Maker) -> None:
     maker.emit(base, keep, more, keep=keep, session=base.turn.session, salt=base.turn.salt, fail=(point, visit))
 
 
+@kind("sessions")
 def _resend(maker: _Maker) -> None:
     """Exactly what an earlier turn ran through the model, on another session: a full hit that only pages can serve."""
     base = maker.pick()
@@ -234,6 +280,7 @@ def _resend(maker: _Maker) -> None:
     maker.emit(base, keep, (), keep=keep, session=maker.source.pick(others), salt=base.turn.salt)
 
 
+@kind("fork", "rewind", "sessions")
 def _forked(maker: _Maker) -> None:
     """A fork and its origin go on side by side, sometimes from a state that was first rewound, down to nothing."""
     base = maker.last
@@ -247,51 +294,9 @@ def _forked(maker: _Maker) -> None:
     maker.extend(fork)  # what the origin did meanwhile must not show here
 
 
+@kind("salt", interesting=True)
 def _other_tenant(maker: _Maker) -> None:
     """The same tokens under another salt: nothing may be shared."""
     base = maker.last
     salt = maker.source.pick(("x", "y"))
     maker.emit(base, base.context, maker.tokens(1), session=base.turn.session, salt=salt)
-
-
-KINDS: dict[str, Callable[[_Maker], None]] = {
-    "extend": _extend,
-    "identical": _identical,
-    "strict_prefix": _strict_prefix,
-    "diverge": _diverge,
-    "unrelated": _unrelated,
-    "delete_middle": _delete_middle,
-    "branch": _branch,
-    "single": _single,
-    "switch": _switch,
-    "new_session": _new_session,
-    "rewind": _rewind,
-    "declined": _declined,
-    "cancelled": _cancelled,
-    "failing": _failing,
-    "forked": _forked,
-    "resend": _resend,
-    "other_tenant": _other_tenant,
-}
-NEEDS: Mapping[str, frozenset[Operation]] = {
-    "switch": frozenset({"sessions"}),
-    "resend": frozenset({"sessions"}),
-    "new_session": frozenset({"new"}),
-    "rewind": frozenset({"rewind"}),
-    "declined": frozenset({"decline"}),
-    "cancelled": frozenset({"cancel"}),
-    "failing": frozenset({"fail"}),
-    "forked": frozenset({"fork", "rewind", "sessions"}),
-    "other_tenant": frozenset({"salt"}),
-}
-"""What an engine must offer for a kind of turn to be drawn; the others need nothing."""
-
-
-def offered(operations: frozenset[Operation]) -> list[str]:
-    """The kinds of turn that an engine with these operations can be asked for."""
-    return sorted(kind for kind in KINDS if NEEDS.get(kind, frozenset()) <= operations)
-
-
-INTERESTING = frozenset(
-    {"diverge", "strict_prefix", "delete_middle", "rewind", "declined", "unrelated", "other_tenant"}
-)

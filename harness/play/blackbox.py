@@ -1,7 +1,18 @@
-"""Judge an engine that shows neither its schedule nor a lower call: warm against cold, statistically. See `bounded.py`.
+"""Judge an engine that shows neither its schedule nor a lower call: warm against cold, statistically. See `evidence`.
 
-A conversation is played warm to its end, then each of its turns cold, with its controls. So the cold requests disturb nothing,
-even on a server that cannot keep tenants apart. A suspicious turn is played again on fresh texts until the evidence is in.
+The rule, from one turn to a verdict. A conversation is played warm to its end; then each of its turns that was a hit is
+asked for cold, with 19 *controls*: legal schedules of the same tokens that go through no cache. If the warm reply is farther
+from the cold one than every control, the turn is suspicious, which proves nothing: one turn in twenty is, without any fault.
+So its shape is played again on fresh texts until the product of e-values is evidence, or a run of plays shows nothing
+(`confirm`). Evidence is a fault, unless a plain hit is off as well and lies nearer to rounding than to any wrong page that was
+planted: other kernels on a hit would look like that, and then nothing is claimed (`_rule`).
+
+No verdict without power: in each judged turn some reused pages are replaced by other tokens and asked for cold. Unless nearly
+all of these would have been suspicious, a pass means nothing (`_conclude`). Counts that cannot be right, and replies that
+depend on other traffic, need no statistics; they only have to show again on fresh texts.
+
+The cold requests come after the whole warm conversation, so that they disturb nothing even on a server that cannot keep
+tenants apart.
 """
 
 from __future__ import annotations
@@ -35,7 +46,8 @@ AGAIN = 3
 
 @dataclass(kw_only=True)
 class BlackboxResult:
-    """What came of it. `evidence`: the greatest product of e-values of any shape that was played again. `least_plant`: how far off the nearest wrong page that was seen is."""
+    """What came of it. `evidence`: the greatest product of e-values of any shape that was played again. `least_plant`: how far off
+    the nearest wrong page that was seen is."""
 
     verdict: Verdict = Verdict.NOT_RUN
     why: str | None = None

@@ -26,11 +26,6 @@ class Target:
         """Subject and device: the name that `--require-legs` uses."""
         return f"{self.subject.rpartition(':')[2]}-{self.device}"
 
-    @property
-    def title(self) -> str:
-        """Both, for people."""
-        return f"{self.leg} {self.model}"
-
     def open(self, *, threads: int = 2) -> Arms:
         """Load the model into what is to be judged, and into everything that judges it. Raises what loading raises."""
         device = {} if self.device == "cpu" else {"device": self.device}
