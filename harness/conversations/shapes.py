@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -21,13 +20,14 @@ class Texts:
 
     corpus: Sequence[int]
     source: random.Random
+    openings: random.Random = field(default_factory=random.SystemRandom)
 
     def span(self, length: int, *, opening: bool = False) -> tuple[int, ...]:
-        """So many ids. `opening`: the first few are drawn from the system's own randomness, whatever the seed."""
+        """So many ids. `opening`: the first few are from `openings`, the system's own randomness whatever the seed."""
         start = self.source.randrange(len(self.corpus))
         ids = [self.corpus[(start + at) % len(self.corpus)] for at in range(length)]
         head = min(NONCE, length) if opening else 0
-        return (*(secrets.choice(self.corpus) for _ in range(head)), *ids[head:])
+        return (*(self.openings.choice(self.corpus) for _ in range(head)), *ids[head:])
 
     def fresh(self, scenario: Scenario) -> Scenario:
         """The same shape: each span replaced by another text of its length, equal spans by equal ones."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..contract.errors import RefusedError, ScenarioError
 from ..contract.scenario import Encode, Scenario, Settings, Turn
+from ..contract.subject import Subject
 
 REAL_VOCABULARY = 4096
 """From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
@@ -46,6 +47,11 @@ def material(encode: Encode, vocab_size: int) -> tuple[int, ...] | None:
         return corpus(encode)
     except (RefusedError, ScenarioError):
         return None
+
+
+def corpus_of(subject: Subject) -> Sequence[int]:
+    """Ids to draw texts from: the subject's own, real text, or any ids of its vocabulary."""
+    return subject.text or material(subject.encode, subject.vocab_size) or range(subject.vocab_size)
 
 
 def chats(encode: Encode, *, sessions: bool = True) -> Iterator[tuple[str, Scenario]]:

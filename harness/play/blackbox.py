@@ -17,7 +17,6 @@ tenants apart.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +45,8 @@ AGAIN = 3
 
 @dataclass(kw_only=True)
 class BlackboxResult:
-    """What came of it. `evidence`: the greatest product of e-values of any shape that was played again. `least_plant`: how far off
-    the nearest wrong page that was seen is."""
+    """What came of it. `evidence`: the greatest product of e-values of any shape that was played again. `least_plant`: how
+    far off the nearest wrong page that was seen is."""
 
     verdict: Verdict = Verdict.NOT_RUN
     why: str | None = None
@@ -65,12 +64,12 @@ class BlackboxResult:
 
 
 class Blackbox:
-    """One subject judged for about `seconds`. `corpus`: ids of text that its model was trained on, or any."""
+    """One subject judged for about `seconds`, on `texts` that its model was trained on, or any."""
 
-    def __init__(self, subject: Subject, corpus: Sequence[int], *, seconds: float, seed: int = 0) -> None:
+    def __init__(self, subject: Subject, texts: Texts, *, seconds: float) -> None:
         self.subject = subject
         self.result = BlackboxResult()
-        self._texts = Texts(corpus=corpus, source=random.Random(seed))
+        self._texts = texts
         self._end = time.monotonic() + seconds
         self._salts = "salt" in subject.capabilities.operations
         self._sent: list[Tokens] = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping
 
 from ..contract.verdict import CheckResult, Verdict
-from ..conversations.texts import material
+from ..conversations.shapes import Texts
+from ..conversations.texts import corpus_of
 from ..play.blackbox import Blackbox, BlackboxResult
 from ..play.exact import ScenarioResult
 from .events import Count, Event, LegFinished, ScenarioPlayed
@@ -20,9 +22,8 @@ class StatisticalPlayer:
         self._leg = leg
         self._started = time.monotonic()
         subject, effort = leg.arms.subject, leg.effort
-        any_ids = tuple(range(subject.vocab_size))
-        corpus = subject.text or material(subject.encode, subject.vocab_size) or any_ids
-        self._blackbox = Blackbox(subject, corpus, seconds=effort.seconds, seed=effort.seed)
+        texts = Texts(corpus=corpus_of(subject), source=random.Random(effort.seed))
+        self._blackbox = Blackbox(subject, texts, seconds=effort.seconds)
 
     @property
     def planned(self) -> int:
