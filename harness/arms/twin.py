@@ -9,11 +9,13 @@ Cannot see: anything about the bytes (that is the matched arm's work), nor two f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..contract.observation import Observation, PageKey, Tokens
 from ..contract.scenario import Settings
 from .compare import common_prefix
+from .components import Component, FullAttention, greatest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,7 @@ class _Held:
     context: Tokens
     length: int
     salt: str | None
+    resident_from: int = 0
 
 
 @dataclass(kw_only=True)
@@ -54,6 +57,7 @@ class Twin:
     settings: Settings
     stateful: bool
     max_context: int
+    components: Sequence[Component] = (FullAttention(),)
     published: set[PageKey] = field(default_factory=set)
     sessions: dict[str, _Held] = field(default_factory=dict)
 
@@ -141,8 +145,9 @@ class Twin:
         if held is None or held.salt != salt:
             return 0, "identity"
         shared = common_prefix(prompt, held.context)
-        n = min(shared, held.length, wanted)
-        return n, "wanted" if n == wanted else "current" if n == held.length else "shared"
+        n, forbidden = greatest(min(shared, held.length, wanted), held, self.components)
+        reasons = {shared: "shared", held.length: "current", wanted: "wanted"}  # the last of equal bounds names it
+        return n, reasons.get(n) or forbidden or "shared"
 
     def _longest(self, prompt: Tokens, salt: str | None) -> int:
         return next((n for n in range(len(prompt), 0, -1) if PageKey(salt, prompt[:n]) in self.published), 0)
