@@ -53,7 +53,8 @@ class Window:
 
     def admits(self, m: int, held: Held) -> bool:
         """The whole state, or a cut whose window is still there."""
-        return m == held.length or held.resident_from <= max(0, m - self.width + 1)
+        wanted = range(max(0, m - self.width + 1), m)
+        return m == held.length or not wanted or held.resident_from <= wanted[0]
 
 
 def greatest(bound: int, held: Held, components: Sequence[Component]) -> tuple[int, str | None]:
