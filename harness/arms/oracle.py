@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from ..contract.observation import Kv
+from ..contract.subject import SubjectError
 
 Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
 
@@ -47,6 +47,7 @@ class RawModel:
     """The model file under raw ONNX Runtime: the oracle of numbers, and the matched arm of an ONNX Runtime engine."""
 
     def __init__(self, model: Path, *, threads: int = 2) -> None:
+        ort = _onnxruntime()
         directory, file = _file(model)
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
@@ -127,6 +128,15 @@ def cut(kv: Kv, start: int, stop: int | None) -> Kv:
 def _rows(present: NDArray[Any], total: int) -> NDArray[Any]:
     assert present.shape[2] == total, f"present holds {present.shape[2]} positions, {total} were fed"
     return np.array(present[0])
+
+
+def _onnxruntime() -> Any:
+    """The runtime, which only this arm needs: a server is judged without one."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise SubjectError("the oracle needs onnxruntime; run: pip install 'warmcold[cpu]'") from error
+    return onnxruntime
 
 
 def _file(model: Path) -> tuple[Path, Path]:

@@ -18,12 +18,12 @@ from ..contract.subject import Factory, Subject, SubjectError
 
 GROUP = "warmcold.subjects"
 SHIPPED: Mapping[str, tuple[str, str]] = {
-    "onnxruntime_genai": ("OnnxRuntimeGenai", "genai"),
-    "transformers": ("Transformers", "transformers"),
-    "llama_cpp": ("LlamaCpp", "llama-cpp"),
-    "openai_http": ("OpenAiHttp", ""),
+    "onnxruntime_genai": ("onnxruntime_genai:OnnxRuntimeGenai", "genai"),
+    "transformers": ("transformers.subject:Transformers", "transformers"),
+    "llama_cpp": ("llama_cpp.subject:LlamaCpp", "llama-cpp"),
+    "openai_http": ("http.subject:OpenAiHttp", ""),
 }
-"""Name, which is its module here -> factory, and the extra that brings the engine (none: nothing to install)."""
+"""Name -> module here and factory in it, and the extra that brings the engine (none: nothing to install)."""
 
 
 def names() -> list[str]:
@@ -59,9 +59,10 @@ def find(spec: str) -> Factory:
 
 
 def _shipped(name: str) -> Factory:
-    factory, extra = SHIPPED[name]
+    place, extra = SHIPPED[name]
+    module, _, factory = place.partition(":")
     try:
-        return getattr(importlib.import_module(f".{name}", __package__), factory)  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(f".{module}", __package__), factory)  # type: ignore[no-any-return]
     except ImportError as error:
         hint = f"; run: pip install 'warmcold[{extra}]'" if extra else ""
         raise SubjectError(f"--subject {name}: {error}{hint}") from error
