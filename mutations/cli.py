@@ -29,7 +29,9 @@ def mutate(
     changed: Annotated[
         str | None, typer.Option("--changed", metavar="BASE", help="Only mutants of files changed since BASE.")
     ] = None,
-    report: Annotated[Path, typer.Option("--report", metavar="DIR", help="Where the scorecard goes.")] = Path("reports"),
+    report: Annotated[Path, typer.Option("--report", metavar="DIR", help="Where the scorecard goes.")] = Path(
+        "reports"
+    ),
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes at a time.")] = 2,
     list_: Annotated[bool, typer.Option("--list", help="Print the mutants and run none.")] = False,
 ) -> None:
@@ -70,16 +72,16 @@ def _watched(chosen: Sequence[Mutant], jobs: int, console: Console) -> Report:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("copying the sources", total=len(chosen))
 
-        def started(name: str) -> None:
-            progress.update(task, description=name)
-
-        def finished(result: Result) -> None:
+        def told(news: str | Result) -> None:
+            if isinstance(news, str):
+                progress.update(task, description=news)
+                return
             progress.advance(task)
-            if result.outcome.value != "KILLED" or not console.is_terminal:
-                seen = ", ".join(result.killed_by) or "nothing"
-                console.print(f"{result.outcome.value}  {result.mutant.id}  seen by: {seen}", markup=False)
+            if news.outcome.value != "KILLED" or not console.is_terminal:
+                seen = ", ".join(news.killed_by) or "nothing"
+                console.print(f"{news.outcome.value}  {news.mutant.id}  seen by: {seen}", markup=False)
 
-        return run_battery(package(), chosen, jobs=jobs, on_start=started, on_result=finished)
+        return run_battery(package(), chosen, jobs=jobs, told=told)
 
 
 def _chosen(only: Sequence[str], changed: str | None) -> list[Mutant]:
