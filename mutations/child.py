@@ -77,7 +77,7 @@ def run(models: Sequence[str], backends: Sequence[str]) -> Seen:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run, print."""
-    parser = argparse.ArgumentParser(prog="mutations.child", description=__doc__)
+    parser = argparse.ArgumentParser(prog="warmcold.mutations.child", description=__doc__)
     parser.add_argument("--model", action="append", required=True)
     parser.add_argument("--backend", action="append", required=True)
     chosen = parser.parse_args(arguments)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from ..contract.arrays import HOST
@@ -24,6 +23,11 @@ from ..kv.buffers import KvBuffers
 from ..kv.layout import KvGeometry, Part, Physical, storage_dtype
 from .base import BackendState, Feeds, Fill
 from .buffered import BufferState
+
+try:
+    import onnxruntime as ort
+except ImportError as error:
+    raise UsageError("the ort backend needs onnxruntime; run: pip install 'warmcold[cpu]'") from error
 
 PortPairs = tuple[tuple[str, str], ...]
 

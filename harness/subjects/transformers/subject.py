@@ -323,7 +323,7 @@ def _import(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise SubjectError(f"the transformers subject needs {name}; pip install torch transformers") from error
+        raise SubjectError(f"the transformers subject needs {name}; run: pip install 'warmcold[transformers]'") from error
 
 
 def _auto(library: Any, data: Mapping[str, Any]) -> Any:
