@@ -118,7 +118,7 @@ class Network:
             return self.module(input_ids=self.torch.tensor([list(tokens)]), use_cache=use_cache, **more)
 
     def recompute(self, tokens: Sequence[int], schedule: Sequence[int] | None) -> NDArray[np.float32]:
-        """See `contract.subject.Recompute`. Each pass begins at position 0, so that no cache has a part in it."""
+        """`[len(tokens), V]` in passes that each begin at position 0, so that no cache has a part in them."""
         parts, end = [], 0
         for rows in schedule or [len(tokens)]:
             end += rows
