@@ -21,7 +21,8 @@ from warmcold.harness.play.blackbox import Campaign, CampaignResult
 from warmcold.harness.play.evidence import EVIDENCE
 from warmcold.harness.subjects.http.client import Http
 from warmcold.harness.subjects.http.dialects import LlamaServer, OpenAi, Sglang, Vllm, detect
-from warmcold.harness.subjects.http.protocol import Anything, Ask
+from warmcold.harness.subjects.http.protocol import Ask
+from warmcold.harness.subjects.http.replies import Anything
 from warmcold.harness.subjects.http.subject import OpenAiHttp
 from warmcold.harness.subjects.http.text import LlamaCppPython
 

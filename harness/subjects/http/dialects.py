@@ -13,46 +13,30 @@ connection that it is given, of which it asks what it must know itself: models, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from msgspec import Meta, Struct
 from typing_extensions import override
 
 from ...contract.errors import SubjectError
-from .protocol import Answer, Anything, Ask, Card, Dialect, Json, Limits, Transport, card, cards, tokenized, understood
+from .protocol import Answer, Ask, Dialect, Json, Limits, Transport, card, cards, tokenized, understood
+from .replies import (
+    Anything,
+    Card,
+    Choice,
+    Completion,
+    CompletionEvent,
+    Generated,
+    GeneratedEvent,
+    LlamaReply,
+    Logprobs,
+    PromptDetails,
+    Props,
+    Row,
+    ServerInfo,
+    Timings,
+    Version,
+)
 from .text import LlamaCppPython
-
-
-class _Details(Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(Struct):
-    prompt_tokens_details: _Details | None = None
-
-
-class _Logprobs(Struct):
-    tokens: tuple[str, ...] | None = None
-    top_logprobs: tuple[dict[str, float] | None, ...] | None = None
-
-
-class _Choice(Struct):
-    text: str | None = None
-    token_ids: tuple[int, ...] | None = None
-    logprobs: _Logprobs | None = None
-
-
-class _Completion(Struct):
-    """An answer of `/v1/completions`."""
-
-    choices: Annotated[tuple[_Choice, ...], Meta(min_length=1)]
-    usage: _Usage | None = None
-
-
-class _Event(Struct):
-    """A part of one, which may be about the usage alone."""
-
-    choices: tuple[_Choice, ...] = ()
 
 
 class Vllm(Dialect):
@@ -84,14 +68,14 @@ class Vllm(Dialect):
 
     @override
     def read(self, answer: Json, ask: Ask) -> Answer:
-        said = understood(self._http, answer, _Completion)
+        said = understood(self._http, answer, Completion)
         choice = said.choices[0]
-        shown = choice.logprobs or _Logprobs()
+        shown = choice.logprobs or Logprobs()
         tokens = self._tokens(choice, shown)
-        details = (said.usage and said.usage.prompt_tokens_details) or _Details()
+        details = (said.usage and said.usage.prompt_tokens_details) or PromptDetails()
         return Answer(tokens=tokens, logprobs=_named(shown.top_logprobs, len(tokens)), cached=details.cached_tokens)
 
-    def _tokens(self, choice: _Choice, shown: _Logprobs) -> tuple[int, ...]:
+    def _tokens(self, choice: Choice, shown: Logprobs) -> tuple[int, ...]:
         if choice.token_ids is not None:
             found: Sequence[int | None] = choice.token_ids
         else:
@@ -106,7 +90,7 @@ class Vllm(Dialect):
 
     @override
     def delta(self, event: Json) -> Sequence[int]:
-        choices = understood(self._http, event, _Event).choices
+        choices = understood(self._http, event, CompletionEvent).choices
         return [token for choice in choices for token in choice.token_ids or ()]
 
     @override
@@ -134,37 +118,6 @@ class OpenAi(Vllm):
         self.salts = self.isolates = False
 
 
-class _Scored(Struct, array_like=True):
-    """A log-probability, its id, and a text that is left out."""
-
-    logprob: float | None
-    id: int
-
-
-class _MetaInfo(Struct):
-    output_token_logprobs: tuple[_Scored, ...] | None = None
-    output_top_logprobs: tuple[tuple[_Scored, ...] | None, ...] | None = None
-    cached_tokens: int | None = None
-
-
-class _Generated(Struct):
-    """An answer of SGLang's `/generate`."""
-
-    meta_info: _MetaInfo
-    output_ids: tuple[int, ...] | None = None
-
-
-class _Part(Struct):
-    """An event of one."""
-
-    output_ids: tuple[int, ...] | None = None
-
-
-class _ServerInfo(Struct):
-    context_length: int | None = None
-    vocab_size: int | None = None
-
-
 class Sglang(Dialect):
     """SGLang's `/generate`. Log-probabilities of the prompt are never asked for: they switch hits off."""
 
@@ -189,7 +142,7 @@ class Sglang(Dialect):
 
     @override
     def read(self, answer: Json, ask: Ask) -> Answer:
-        said = understood(self._http, answer, _Generated)
+        said = understood(self._http, answer, Generated)
         meta, tokens = said.meta_info, said.output_ids
         if tokens is None:
             tokens = tuple(each.id for each in meta.output_token_logprobs or ())
@@ -201,7 +154,7 @@ class Sglang(Dialect):
 
     @override
     def delta(self, event: Json) -> Sequence[int]:
-        return understood(self._http, event, _Part).output_ids or ()
+        return understood(self._http, event, GeneratedEvent).output_ids or ()
 
     @override
     def encode(self, text: str) -> Sequence[int]:
@@ -211,49 +164,14 @@ class Sglang(Dialect):
     @override
     def limits(self) -> Limits:
         places = ("/get_server_info", "/server_info")
-        found = (self._http.find("GET", place, _ServerInfo) for place in places)
-        info = next((each for each in found if each is not None), _ServerInfo())
+        found = (self._http.find("GET", place, ServerInfo) for place in places)
+        info = next((each for each in found if each is not None), ServerInfo())
         context = info.context_length or card(self._http, self._model).max_model_len
         if not context:
             raise SubjectError(
                 f"{self._http.url}: the server does not say its context length; give the option context=N"
             )
         return Limits(context=context, vocab=info.vocab_size)
-
-
-class _Top(Struct):
-    id: int
-    logprob: float
-
-
-class _Row(Struct):
-    id: int | None = None
-    top_logprobs: tuple[_Top, ...] | None = None
-
-
-class _Timings(Struct):
-    cache_n: int | None = None
-    prompt_n: int | None = None
-
-
-class _Reply(Struct):
-    """An answer of llama-server's `/completion`, or an event of one."""
-
-    tokens: tuple[int, ...] | None = None
-    completion_probabilities: tuple[_Row, ...] | None = None
-    timings: _Timings | None = None
-    tokens_evaluated: int | None = None
-    stop: bool = False
-
-
-class _Generation(Struct):
-    n_ctx: int | None = None
-
-
-class _Props(Struct):
-    """What llama-server says of itself. Others have a /props too, with something else in it."""
-
-    default_generation_settings: _Generation
 
 
 class LlamaServer(Dialect):
@@ -283,7 +201,7 @@ class LlamaServer(Dialect):
     @override
     def read(self, answer: Json, ask: Ask) -> Answer:
         """`tokens_cached` counts what the slot holds at the end, reply and all: that is not a hit."""
-        said = understood(self._http, answer, _Reply)
+        said = understood(self._http, answer, LlamaReply)
         rows = said.completion_probabilities or ()
         tokens = said.tokens or tuple(row.id for row in rows if row.id is not None)
         shown = _aligned(tokens, rows)
@@ -292,7 +210,7 @@ class LlamaServer(Dialect):
     @override
     def delta(self, event: Json) -> Sequence[int]:
         """The last event repeats them all, and is left out."""
-        said = understood(self._http, event, _Reply)
+        said = understood(self._http, event, LlamaReply)
         return () if said.stop else said.tokens or ()
 
     @override
@@ -301,22 +219,18 @@ class LlamaServer(Dialect):
 
     @override
     def limits(self) -> Limits:
-        props, meta = self._http.find("GET", "/props", _Props), card(self._http, self._model).meta
+        props, meta = self._http.find("GET", "/props", Props), card(self._http, self._model).meta
         context = (props and props.default_generation_settings.n_ctx) or (meta and meta.n_ctx)
         if not context:
             raise SubjectError(f"{self._http.url}: /props does not say n_ctx; give the option context=N")
         return Limits(context=context, vocab=meta.n_vocab if meta else None)
 
 
-class _Version(Struct):
-    version: str = ""
-
-
 def detect(http: Transport, model: str | None, top: int) -> Dialect:
     """The dialect of the server, by what it says of itself. SubjectError where it offers no model."""
     offered = cards(http)
     chosen = next((each for each in offered if not model or each.id == model), None)
-    if http.find("GET", "/props", _Props) is not None:
+    if http.find("GET", "/props", Props) is not None:
         return LlamaServer(http, chosen.id if chosen is not None else "", top)
     if chosen is None:
         raise SubjectError(
@@ -330,7 +244,7 @@ def _completions(http: Transport, chosen: Card, top: int) -> Dialect:
     """A server that names its models."""
     if chosen.owned_by == "sglang" or http.find("GET", "/get_model_info", Anything) is not None:
         return Sglang(http, chosen.id, top)
-    version = http.find("GET", "/version", _Version)
+    version = http.find("GET", "/version", Version)
     if chosen.owned_by == "vllm" or (version is not None and chosen.max_model_len is not None):
         return Vllm(http, chosen.id, min(top, 20), version.version if version is not None else "")
     if LlamaCppPython.spoken(http):
@@ -358,7 +272,7 @@ def _named(rows: Sequence[Mapping[str, float] | None] | None, count: int) -> tup
     return shown if all(shown) and shown == tuple(named) else None
 
 
-def _aligned(tokens: Sequence[int], rows: Sequence[_Row]) -> tuple[Mapping[int, float], ...]:
+def _aligned(tokens: Sequence[int], rows: Sequence[Row]) -> tuple[Mapping[int, float], ...]:
     """llama-server has no row for a token that ends within a character. A row that fits two places is shown at neither."""
     ids = [row.id for row in rows]
     first = _earliest(tokens, ids)
@@ -381,8 +295,8 @@ def _earliest(tokens: Sequence[int], ids: Sequence[int | None]) -> list[int]:
     return places
 
 
-def _cache_n(said: _Reply) -> int | None:
-    timings = said.timings or _Timings()
+def _cache_n(said: LlamaReply) -> int | None:
+    timings = said.timings or Timings()
     if timings.cache_n is not None:
         return timings.cache_n
     if timings.prompt_n is not None and said.tokens_evaluated is not None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from ...contract.errors import RefusedError, SubjectError
+from .replies import Card, Cards, Ids
 
 Json = Mapping[str, object]
 T = TypeVar("T")
@@ -25,38 +25,6 @@ class Transport(Protocol):
 
     def ask(self, path: str, body: Json) -> Json:
         """The JSON answer to a request. RefusedError with the server's words where it refuses it."""
-
-
-class Anything(Struct):
-    """Any object: that a server has such a path says enough."""
-
-
-class Ids(Struct):
-    """What /tokenize says."""
-
-    tokens: tuple[int, ...]
-
-
-class Meta(Struct):
-    """llama-server's own part of a card."""
-
-    n_ctx: int | None = None
-    n_vocab: int | None = None
-
-
-class Card(Struct):
-    """A model as /v1/models lists it."""
-
-    id: str = ""
-    owned_by: str | None = None
-    max_model_len: int | None = None
-    meta: Meta | None = None
-
-
-class Cards(Struct):
-    """What /v1/models says."""
-
-    data: tuple[Card, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ from msgspec import Meta, Struct
 from typing_extensions import override
 
 from ...contract.errors import RefusedError, SubjectError
-from .protocol import Answer, Anything, Ask, Dialect, Ids, Json, Limits, Transport, tokenized, understood
+from .protocol import Answer, Ask, Dialect, Json, Limits, Transport, tokenized, understood
+from .replies import Anything, Ids
 
 
 class _Logprobs(Struct):
