@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import httpx
@@ -361,8 +361,9 @@ def test_a_server_that_hangs_up_on_a_new_connection_is_asked_once() -> None:
 
         thread = threading.Thread(target=hang_up, daemon=True)
         thread.start()
-        with pytest.raises(SubjectError, match="is the server running"):
-            Http(f"http://127.0.0.1:{listening.getsockname()[1]}").ask("/", {})
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with closing(Http(address)) as http, pytest.raises(SubjectError, match="is the server running"):
+            http.ask("/", {})
         listening.shutdown(socket.SHUT_RDWR)
     thread.join()
     assert accepted == [9]
@@ -404,4 +405,5 @@ def test_proxies_of_the_environment_are_left_alone(server: str, monkeypatch: pyt
     """The server that is named is the one that is judged."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert Http(server).find("GET", "/version", Anything) is not None
+    with closing(Http(server)) as http:
+        assert http.find("GET", "/version", Anything) is not None
