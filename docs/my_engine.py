@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from warmcold.harness.contract.errors import RefusedError
-from warmcold.harness.contract.observation import Observation
-from warmcold.harness.contract.subject import Capabilities, Instance, ReuseModel
-from warmcold.harness.contract.verdict import Level
+from warmcold.harness.contract import Capabilities, Instance, Level, Observation, RefusedError, ReuseModel, Subject
 
 
-class MyEngine:
+class MyEngine(Subject):
     """What is loaded once: the weights, and what the engine lets be seen of it."""
 
-    name, stateful, max_context, vocab_size = "my_engine", True, 64, 61
+    name, max_context, vocab_size = "my_engine", 64, 61
     capabilities = Capabilities(level=Level.L4, operations=frozenset({"sessions", "new"}), reuse=ReuseModel(exact=True))
 
     def __init__(self, model, *, threads=2):
@@ -30,20 +27,8 @@ class MyEngine:
     def open(self, settings, *, poison):
         return Conversation(self)
 
-    def loop(self):
-        return None
-
-    def recompute(self):
-        return None
-
-    def encode(self, text):
-        raise RefusedError("this model has no tokenizer; give token ids")
-
     def describe(self):
         return {"onnxruntime": ort.__version__}
-
-    def close(self):
-        pass
 
 
 class Conversation(Instance):
@@ -69,19 +54,17 @@ class Conversation(Instance):
         return self.play(op, prompt, 0, {})[0]
 
     def play(self, op, prompt, n, past):
+        """One request on a past of `n` positions; what was seen, and the past afterwards. The last token is not fed."""
         if not 0 < len(prompt) <= self.engine.max_context:
             raise RefusedError(f"a prompt of {len(prompt)} tokens; give 1 to {self.engine.max_context}")
-        seeded, tokens, rows, logits, feed = kv(past), [], [], [], list(prompt[n:])
-        while True:
+        seeded, feed, tokens, rows, logits = kv(past), list(prompt[n:]), [], [], []
+        count = min(op.max_new_tokens, self.engine.max_context + 1 - len(prompt))
+        while not rows or len(tokens) < count:
             out, past = self.step(feed, n + sum(rows), past)
             rows.append(len(feed))
             logits.append(out[0, -1])
-            if len(tokens) == op.max_new_tokens or len(prompt) + len(tokens) > self.engine.max_context:
-                break
-            tokens.append(int(np.argmax(logits[-1])))
-            if len(tokens) == op.max_new_tokens or len(prompt) + len(tokens) > self.engine.max_context:
-                break  # the last token is not fed
-            feed = tokens[-1:]
+            feed = [int(np.argmax(logits[-1]))]
+            tokens += feed if count else []
         seen = Observation(tokens=tuple(tokens), stop="length", reused=n, prefilled=len(prompt) - n, rows=tuple(rows),
                            logits=tuple(logits), seeded=seeded, end=kv(past))  # fmt: skip
         return seen, past

@@ -97,4 +97,5 @@ def ended_politely() -> Iterator[None]:
 
 def one_blas_thread() -> AbstractContextManager[object]:
     """The native backend's products are small: more than one thread each only wait for one another."""
-    return threadpool_limits(limits=1, user_api="blas")
+    limits: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
+    return limits

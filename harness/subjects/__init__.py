@@ -1,1 +1,1 @@
-"""Engines under test. `engine_subject` is the only module of the harness that imports `engine`."""
+"""Engines under test. `engine` is the only module of the harness that imports warmcold's own."""

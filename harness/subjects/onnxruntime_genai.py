@@ -9,120 +9,188 @@ model call. The matched arm is raw ONNX Runtime on the same file, so providers a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
+import msgspec
 import numpy as np
 import onnxruntime_genai as og
+from msgspec import Struct
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from ..arms.compare import common_prefix
-from ..contract.errors import RefusedError, ScenarioError, SubjectError
+from ..contract.errors import RefusedError, SubjectError
 from ..contract.observation import Kv, Observation, Tokens
 from ..contract.scenario import Settings, Turn
-from ..contract.subject import AnyLoop, Capabilities, Instance, Recompute, ReuseModel
+from ..contract.subject import Capabilities, Instance, Operation, Recompute, Subject
 from ..contract.verdict import Level
-from ..conversations.texts import encoder
+from .options import Positions, converted
+from .tokenizer import TokenizerFile
 
-_BUFFERS = {"": None, "true": True, "false": False}
-_TURNS = ("rewind", "append")
+Ports = Sequence[tuple[str, str]]
+"""Names of (keys, values), layer by layer."""
 
 
-class OnnxRuntimeGenai:
-    """A model directory with a `genai_config.json`.
+class OnnxRuntimeGenaiOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`share_buffer`: past and present KV in one buffer (not given: as the configuration says); `turns`: how a prompt that
+    only goes on is fed; `max_context` in positions, because a shared buffer is allocated whole."""
 
-    Options: `share_buffer` true or false, past and present KV in one buffer (default: as the configuration says); `turns`
-    rewind or append, how a prompt that only goes on is fed; `max_context` in positions, because a shared buffer is allocated
-    whole. SubjectError for a directory or option that is no good.
+    share_buffer: bool | None = None
+    turns: Literal["rewind", "append"] = "rewind"
+    max_context: Positions = 2048
+
+
+class Generator(Protocol):
+    """What is used of the library's own."""
+
+    def append_tokens(self, tokens: NDArray[np.int32]) -> None:
+        """Run the model on them."""
+
+    def generate_next_token(self) -> None:
+        """Sample one, having run the model on the former one."""
+
+    def rewind_to(self, n: int) -> None:
+        """RuntimeError where it cannot."""
+
+    def is_done(self) -> bool:
+        """Whether an end token was sampled, or the longest length reached."""
+
+    def get_sequence(self, index: int) -> NDArray[np.int32]:
+        """All tokens of it."""
+
+    def get_input(self, name: str) -> NDArray[Any]:
+        """What the last model call was fed."""
+
+    def get_output(self, name: str) -> NDArray[Any]:
+        """What it gave."""
+
+
+class _Window(Struct):
+    window_size: int = 0
+
+
+class _Decoder(Struct):
+    """What is read of the decoder's configuration."""
+
+    num_hidden_layers: int
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    sliding_window: _Window | None = None
+    layer_types: object = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether every layer is said to keep all positions in order."""
+        return self.sliding_window is None and self.layer_types is None
+
+
+class _Model(Struct):
+    context_length: int
+    vocab_size: int
+    decoder: _Decoder
+
+
+class _Config(Struct):
+    """What is read of a `genai_config.json`."""
+
+    model: _Model
+
+
+class OnnxRuntimeGenai(Subject):
+    """A model directory with a `genai_config.json`; its options are `OnnxRuntimeGenaiOptions`.
+
+    SubjectError for a directory or option that is no good.
     """
 
     name = "onnxruntime_genai"
+    model: Path
 
-    def __init__(
-        self, model: Path | str, *, threads: int = 2, share_buffer: str = "", turns: str = "rewind",
-        max_context: str = "2048",
-    ) -> None:  # fmt: skip
+    def __init__(self, model: Path | str, *, threads: int = 2, **options: object) -> None:
+        self.options = converted(OnnxRuntimeGenaiOptions, options, self.name)
         self.model = Path(model)
         self._config = _config(self.model)
-        _one_of("share_buffer", share_buffer, _BUFFERS)
-        _one_of("turns", turns, _TURNS)
+        self._tokenizer = TokenizerFile(self.model)
         if not hasattr(og.Config, "overlay"):
             raise SubjectError(f"onnxruntime-genai {_version()} shows too little; install 0.9 or later")
-        if not max_context.isdecimal() or int(max_context) < 1:
-            raise SubjectError(f"max_context={max_context}: give a number of positions, 1 or more")
-        self.appends = turns == "append"
-        self._threads, self._share_buffer = threads, share_buffer
+        self.appends = self.options.turns == "append"
+        self._threads = threads
         # One less than the library's: it refuses to sample when its sequence is full, though all of it was fed.
-        self.max_context = min(int(max_context), int(self._config["context_length"]) - 1)
-        self.vocab_size = int(self._config["vocab_size"])
-        self.stateful = True
+        self.max_context = min(self.options.max_context, self._config.context_length - 1)
+        self.vocab_size = self._config.vocab_size
         try:
-            config = og.Config(str(self.model))
-            config.clear_providers()
-            config.overlay(json.dumps(self._overlay(_BUFFERS[share_buffer])))
-            self._weights = og.Model(config)
+            self._weights = self._load()
             self.shows_kv = self._plain()
         except RuntimeError as error:
             raise SubjectError(f"{self.model}: onnxruntime-genai {_version()} cannot run it: {error}") from error
         self.onnx = self.model if self.shows_kv else None
-        window = self._config["decoder"].get("sliding_window", {}).get("window_size", 0)
-        self.capabilities = Capabilities(
+        self.capabilities = self._declared()
+
+    def _load(self) -> object:
+        config = og.Config(str(self.model))
+        config.clear_providers()
+        config.overlay(json.dumps(self._overlay()))
+        loaded: object = og.Model(config)
+        return loaded
+
+    def _declared(self) -> Capabilities:
+        operations: set[Operation] = {"sessions", "new", "rewind"}
+        if (
+            not self.appends
+        ):  # going on without a rewind makes two calls in one, and nothing can be cancelled between them
+            operations.add("cancel")
+        window = self._config.decoder.sliding_window or _Window()
+        return Capabilities(
             level=Level.L4 if self.shows_kv else Level.L2,
-            # Going on without a rewind makes two model calls in one, and nothing can be cancelled between them.
-            operations=frozenset(
-                ("sessions", "new", "rewind") if self.appends else ("sessions", "new", "rewind", "cancel")
-            ),
-            reuse=ReuseModel(scope="session"),
-            boundaries=(window,) if window > 0 else (),
+            operations=frozenset(operations),
+            boundaries=(window.window_size,) if window.window_size > 0 else (),
         )
 
+    @override
     def open(self, settings: Settings, *, poison: float | None) -> GenaiInstance:
-        """See `Subject.open`. Fresh memory cannot be filled, and nothing here is paged."""
+        """Fresh memory cannot be filled, and nothing here is paged."""
         return GenaiInstance(self)
 
-    def generator(self) -> Any:
+    def generator(self) -> Generator:
         """A generator that has seen nothing: greedy, and as long as the context plus the token sampled last."""
         params = og.GeneratorParams(self._weights)
         params.set_search_options(max_length=self.max_context + 1, do_sample=False)
-        return og.Generator(self._weights, params)
+        generator: Generator = og.Generator(self._weights, params)
+        return generator
 
-    def ports(self, section: str) -> list[tuple[str, str]]:
-        """Names of (keys, values) of each layer, of the decoder's `inputs` or `outputs`."""
-        names, state = self._config["decoder"][section], "past" if section == "inputs" else "present"
-        layers = range(self._config["decoder"]["num_hidden_layers"])
-        return [(names[f"{state}_key_names"] % i, names[f"{state}_value_names"] % i) for i in layers]
+    def ports(self, section: Literal["inputs", "outputs"]) -> Ports:
+        """Those of the decoder."""
+        decoder, state = self._config.decoder, "past" if section == "inputs" else "present"
+        names = decoder.inputs if section == "inputs" else decoder.outputs
+        keys, values = names[f"{state}_key_names"], names[f"{state}_value_names"]
+        return [(keys % layer, values % layer) for layer in range(decoder.num_hidden_layers)]
 
-    def loop(self) -> AnyLoop | None:
-        """See `Subject.loop`: raw ONNX Runtime is below the library."""
-        return None
-
+    @override
     def recompute(self) -> Recompute | None:
-        """See `Subject.recompute`: raw ONNX Runtime likewise; where it cannot play the model, a fresh generator in parts."""
+        """Where raw ONNX Runtime cannot play the model, a fresh generator in parts."""
         return None if self.onnx is not None else self._recomputed
 
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Subject.encode`; by the model's own `tokenizer.json`."""
-        try:
-            return encoder(self.model)(text)
-        except ScenarioError as error:
-            raise RefusedError(str(error)) from error
+        return self._tokenizer.encode(text)
 
-    def describe(self) -> dict[str, Any]:
-        """See `Subject.describe`."""
+    @override
+    def describe(self) -> dict[str, object]:
+        shared = self.options.share_buffer
         return {
             "onnxruntime-genai": _version(),
             "onnxruntime": version("onnxruntime"),
             "device": "cpu",
             "threads": self._threads,
-            "share_buffer": self._share_buffer or "as configured",
-            "turns": "append" if self.appends else "rewind",
+            "share_buffer": "as configured" if shared is None else str(shared).lower(),
+            "turns": self.options.turns,
         }
 
+    @override
     def close(self) -> None:
-        """See `Subject.close`."""
         del self._weights
 
     def _recomputed(self, tokens: Sequence[int], schedule: Sequence[int] | None = None) -> NDArray[np.float32]:
@@ -134,33 +202,31 @@ class OnnxRuntimeGenai:
             at += count
         return np.concatenate(rows)
 
-    def _overlay(self, share_buffer: bool | None) -> dict[str, Any]:
+    def _overlay(self) -> dict[str, object]:
         """What differs from the model's own configuration."""
         session = {"intra_op_num_threads": self._threads, "inter_op_num_threads": 1}
-        overlay: dict[str, Any] = {"model": {"decoder": {"session_options": session}}}
-        if not hasattr(
-            og.Generator, "token_count"
-        ):  # up to 0.11 an end token that no model gives is allowed, and none ends
-            overlay["model"]["eos_token_id"] = self.vocab_size
-        if share_buffer is not None:
-            overlay["search"] = {"past_present_share_buffer": share_buffer}
+        model: dict[str, object] = {"decoder": {"session_options": session}}
+        if not hasattr(og.Generator, "token_count"):  # up to 0.11 an end token no model gives is allowed, and none ends
+            model["eos_token_id"] = self.vocab_size
+        overlay: dict[str, object] = {"model": model}
+        if self.options.share_buffer is not None:
+            overlay["search"] = {"past_present_share_buffer": self.options.share_buffer}
         return overlay
 
     def _plain(self) -> bool:
         """Whether every layer keeps all positions in order, fed as the matched arm feeds them: then KV rows can be compared."""
-        decoder = self._config["decoder"]
-        if "sliding_window" in decoder or "layer_types" in decoder:
+        if not self._config.decoder.plain:
             return False
         probe = self.generator()
         probe.append_tokens(np.zeros(1, np.int32))
-        return "position_ids" not in decoder["inputs"] or probe.get_input("position_ids").ndim == 2
+        return "position_ids" not in self._config.decoder.inputs or probe.get_input("position_ids").ndim == 2
 
 
 @dataclass
 class _Session:
     """A live generator, the tokens of its sequence, and how many of them have run through the model."""
 
-    generator: Any
+    generator: Generator
     context: Tokens = ()
     fed: int = 0
 
@@ -172,7 +238,7 @@ class _Seen:
     rows: list[int] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def add(self, generator: Any) -> None:
+    def add(self, generator: Generator) -> None:
         """The call that the generator made last."""
         self.rows.append(int(generator.get_input("input_ids").shape[-1]))
         self.logits.append(np.array(generator.get_output("logits")[0, -1], np.float32))
@@ -185,8 +251,8 @@ class GenaiInstance(Instance):
         self._subject = subject
         self._sessions: dict[str, _Session] = {}
 
+    @override
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.turn`."""
         longest = self._subject.max_context
         if not 0 < len(prompt) <= longest:
             raise RefusedError(f"a prompt of {len(prompt)} tokens; give 1 to {longest}")
@@ -197,16 +263,16 @@ class GenaiInstance(Instance):
         self._sessions[op.session] = session  # not put back when the library raised: its state is then unknown
         return seen
 
+    @override
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.cold`."""
         return self.play(self.fresh(), op, tuple(prompt))
 
+    @override
     def new_session(self, session: str) -> None:
-        """See `Instance.new_session`."""
         self._sessions.pop(session, None)
 
+    @override
     def rewind(self, session: str, n: int) -> bool:
-        """See `Instance.rewind`."""
         live = self._sessions.get(session)
         return live is not None and n <= live.fed and self.cut(live, n)
 
@@ -250,7 +316,7 @@ class GenaiInstance(Instance):
             end=self.kv(session.generator, session.fed),
         )
 
-    def kv(self, generator: Any, n: int) -> Kv | None:
+    def kv(self, generator: Generator, n: int) -> Kv | None:
         """The first `n` positions of the live cache, copied; None where its layout does not show positions."""
         if not self._subject.shows_kv:
             return None
@@ -262,7 +328,7 @@ class GenaiInstance(Instance):
             return _rows(generator.get_input, past, n)
         return _rows(generator.get_output, self._subject.ports("outputs"), n)
 
-    def _sample(self, generator: Any, tokens: list[int], seen: _Seen, *, computed: bool) -> None:
+    def _sample(self, generator: Generator, tokens: list[int], seen: _Seen, *, computed: bool) -> None:
         """One more token. `computed`: the library has its logits already, else it feeds the former token first.
 
         An end token stops the library before it joins the sequence: it is appended by hand when the turn goes on.
@@ -299,28 +365,22 @@ class GenaiInstance(Instance):
         return most if op.cancel_after is None else min(most, op.cancel_after)
 
 
-def _rows(get: Any, ports: Sequence[tuple[str, str]], n: int) -> Kv:
+def _rows(get: Callable[[str], NDArray[Any]], ports: Ports, n: int) -> Kv:
     return tuple((np.array(get(key)[0, :, :n]), np.array(get(value)[0, :, :n])) for key, value in ports)
 
 
-def _config(model: Path) -> Mapping[str, Any]:
+def _config(model: Path) -> _Model:
     file = model / "genai_config.json"
     try:
-        config: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))["model"]
+        return msgspec.json.decode(file.read_bytes(), type=_Config).model
     except OSError as error:
         raise SubjectError(
             f"{file}: cannot be read ({error.strerror}); give a folder that onnxruntime-genai loads"
         ) from error
-    except (ValueError, KeyError) as error:
+    except msgspec.DecodeError as error:
         raise SubjectError(
-            f"{file}: not a configuration of onnxruntime-genai ({error!r}); export the model again"
+            f"{file}: not a configuration of onnxruntime-genai ({error}); export the model again"
         ) from error
-    return config
-
-
-def _one_of(option: str, value: str, known: Sequence[str] | Mapping[str, Any]) -> None:
-    if value not in known:
-        raise SubjectError(f"{option}={value}: give {' or '.join(name for name in known if name)}")
 
 
 def _version() -> str:

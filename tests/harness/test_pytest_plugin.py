@@ -183,7 +183,8 @@ def judged(target, effort, cases=()):
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    for name, content in (("verify", {"judged": judged}), ("player", {"Effort": SimpleNamespace}), ("target", {"Target": Target})):
+    parts = (("verify", {"judged": judged}), ("player", {"Effort": SimpleNamespace}), ("target", {"Target": Target}))
+    for name, content in parts:
         monkeypatch.setitem(sys.modules, f"warmcold.harness.run.{name}", SimpleNamespace(**content))
 """
 

@@ -30,7 +30,7 @@ END_AT_ONCE = (268, 220, 225)
 @pytest.fixture(scope="module")
 def genai() -> ModuleType:
     """The module under test, imported late: the library is optional."""
-    return importlib.import_module("harness.subjects.onnxruntime_genai")
+    return importlib.import_module("warmcold.harness.subjects.onnxruntime_genai")
 
 
 def turn(name: str = "t0", **fields: Any) -> Turn:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.servers import CONFIG, FAULTS, serving, write_model
@@ -19,12 +19,14 @@ from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
 from warmcold.harness.play.blackbox import Campaign, CampaignResult
 from warmcold.harness.play.evidence import EVIDENCE
+from warmcold.harness.subjects.http.client import Http
 from warmcold.harness.subjects.http.dialects import LlamaServer, OpenAi, Sglang, Vllm, detect
 from warmcold.harness.subjects.http.protocol import Ask
+from warmcold.harness.subjects.http.replies import Anything
 from warmcold.harness.subjects.http.subject import OpenAiHttp
 from warmcold.harness.subjects.http.text import LlamaCppPython
 
-from .canned import TURN, Canned, Text, models
+from .canned import TURN, answering, canned, models, text_server
 
 SECONDS = 600.0
 """No test waits that long: it is there for a machine that is busy with something else."""
@@ -59,34 +61,6 @@ def played(url: str) -> CampaignResult:
         return Campaign(subject, subject.text, seconds=SECONDS).run()
     finally:
         subject.close()
-
-
-@contextmanager
-def answering(status: int, content: bytes) -> Iterator[str]:
-    """A server that always says the same."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *arguments: Any) -> None:
-            """Say nothing."""
-
-        def do_GET(self) -> None:
-            """The answer."""
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_POST = do_GET
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_a_server_declares_what_it_shows(subject: OpenAiHttp) -> None:
@@ -200,18 +174,18 @@ def test_too_little_time_is_no_pass(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("canned", "kind", "name"),
+    ("http", "kind", "name"),
     [
-        (Canned(v1_models=models(owned_by="vllm"), version={"version": "0.32.0"}), Vllm, "vllm"),
-        (Canned(v1_models=models(owned_by="sglang")), Sglang, "sglang"),
-        (Canned(v1_models=models(), props={"default_generation_settings": {}}), LlamaServer, "llama-server"),
-        (Text(), LlamaCppPython, "llama-cpp-python"),
-        (Canned(v1_models=models(owned_by="me")), OpenAi, "openai"),
+        (canned(v1_models=models(owned_by="vllm"), version={"version": "0.32.0"}), Vllm, "vllm"),
+        (canned(v1_models=models(owned_by="sglang")), Sglang, "sglang"),
+        (canned(v1_models=models(), props={"default_generation_settings": {}}), LlamaServer, "llama-server"),
+        (text_server(), LlamaCppPython, "llama-cpp-python"),
+        (canned(v1_models=models(owned_by="me")), OpenAi, "openai"),
     ],
 )
-def test_a_server_is_known_by_what_it_says(canned: Canned, kind: type, name: str) -> None:
+def test_a_server_is_known_by_what_it_says(http: Http, kind: type, name: str) -> None:
     """Nobody has to name the dialect."""
-    found = detect(canned, None, 20)
+    found = detect(http, None, 20)
     assert type(found) is kind
     assert found.name == name
 
@@ -219,7 +193,7 @@ def test_a_server_is_known_by_what_it_says(canned: Canned, kind: type, name: str
 @pytest.mark.parametrize(("version", "salts"), [("0.8.5", False), ("0.9.0", True), ("0.32.0", True), ("dev", True)])
 def test_salts_are_used_where_the_version_has_them(version: str, salts: bool) -> None:
     """An older vLLM takes the field and ignores it, which is no fault of it."""
-    vllm = Vllm(Canned(), "m", 20, version)
+    vllm = Vllm(canned(), "m", 20, version)
     assert vllm.salts is vllm.isolates is salts
     assert ("cache_salt" in vllm.body(ASK)) is salts
 
@@ -227,7 +201,7 @@ def test_salts_are_used_where_the_version_has_them(version: str, salts: bool) ->
 def test_sglang_is_read() -> None:
     """Rows are (log-probability, id, text)."""
     meta = {"cached_tokens": 16, "output_top_logprobs": [[[-0.5, 7, None], [-1.5, 8, None]]]}
-    dialect = Sglang(Canned(), "m", 2)
+    dialect = Sglang(canned(), "m", 2)
     seen = dialect.read({"output_ids": [7], "meta_info": meta}, ASK)
     assert (seen.tokens, seen.logprobs, seen.cached) == ((7,), ({7: -0.5, 8: -1.5},), 16)
     assert dialect.body(ASK)["logprob_start_len"] == -1
@@ -235,7 +209,7 @@ def test_sglang_is_read() -> None:
 
 def test_llama_server_is_read() -> None:
     """The cold arm is a switch of the request; a hit is what the timings call it."""
-    dialect = LlamaServer(Canned(), "m", 2)
+    dialect = LlamaServer(canned(), "m", 2)
     row = {"id": 7, "logprob": -0.5, "top_logprobs": [{"id": 7, "logprob": -0.5}, {"id": 8, "logprob": -1.5}]}
     seen = dialect.read(
         {"tokens": [7], "completion_probabilities": [row], "tokens_cached": 99, "timings": {"cache_n": 5}}, ASK
@@ -252,7 +226,7 @@ def test_llama_server_s_missing_rows_are_not_made_up() -> None:
     def rows(*ids: int) -> list[dict[str, Any]]:
         return [{"id": each, "top_logprobs": [{"id": each, "logprob": -0.5}]} for each in ids]
 
-    dialect = LlamaServer(Canned(), "m", 1)
+    dialect = LlamaServer(canned(), "m", 1)
     seen = dialect.read({"tokens": [7, 8, 9], "completion_probabilities": rows(7, 9)}, ASK)
     assert seen.logprobs == ({7: -0.5}, {}, {9: -0.5})
     twice = dialect.read({"tokens": [7, 7, 9], "completion_probabilities": rows(7, 9)}, ASK)
@@ -263,7 +237,7 @@ def test_llama_server_s_missing_rows_are_not_made_up() -> None:
 def test_text_without_ids_is_not_guessed_at() -> None:
     """Two texts may be the same and the ids not."""
     with pytest.raises(SubjectError, match="no token ids"):
-        OpenAi(Canned(), "m", 5).read({"choices": [{"text": "hello", "logprobs": {"tokens": ["hel", "lo"]}}]}, ASK)
+        OpenAi(canned(), "m", 5).read({"choices": [{"text": "hello", "logprobs": {"tokens": ["hel", "lo"]}}]}, ASK)
 
 
 @pytest.mark.parametrize(
@@ -280,11 +254,10 @@ def test_a_wrong_option_is_named(server: str, options: dict[str, str], message: 
         OpenAiHttp(server, **options)
 
 
-def test_an_address_may_come_as_a_path(server: str) -> None:
-    """A path has one slash less."""
-    subject = OpenAiHttp(Path(server))
-    assert subject.http.url == server
-    subject.close()
+def test_a_tokenizer_that_is_not_there_is_named(server: str) -> None:
+    """It is never left out in silence."""
+    with pytest.raises(SubjectError, match=r"tokenizer=gone\.json: no such file"):
+        OpenAiHttp(server, tokenizer="gone.json", vocab="97")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "localhost", "ftp://x"])
@@ -300,16 +273,137 @@ def test_no_server_is_said_with_its_address(url: str) -> None:
         (400, json.dumps({"error": {"message": "too long"}}).encode(), RefusedError, "too long"),
         (401, b"no", SubjectError, "key=KEY"),
         (500, json.dumps({"detail": "boom"}).encode(), SubjectError, "boom"),
-        (200, b"<html>", SubjectError, "not JSON"),
+        (200, b"data: <html>", SubjectError, "not JSON"),
     ],
 )
-def test_an_error_keeps_the_server_s_words(
-    subject: OpenAiHttp, status: int, content: bytes, error: type[Exception], words: str
-) -> None:
+def test_an_error_keeps_the_server_s_words(status: int, content: bytes, error: type[Exception], words: str) -> None:
     """A refusal is one; everything else is nobody's observation."""
-    ask: Callable[..., Any] = subject.open(Settings(), poison=None).turn
-    with answering(status, content) as url:
-        subject.http.close()
-        subject.http = type(subject.http)(url)
-        with pytest.raises(error, match=words):
-            ask(TURN, [1, 2, 3])
+    http = answering(lambda _: httpx.Response(status, content=content))
+    with pytest.raises(error, match=words):
+        http.ask("/v1/completions", {})
+    with pytest.raises(error, match=words):
+        list(http.stream("/v1/completions", {}))
+
+
+def test_an_answer_of_another_shape_is_named_with_its_place() -> None:
+    """The server's fault, not a crash of ours."""
+    with pytest.raises(SubjectError, match=r"http://canned: .*\$\.choices"):
+        Vllm(canned(), "m", 20).read({"choices": []}, ASK)
+
+
+def test_a_text_may_hold_what_unicode_takes_for_the_end_of_a_line() -> None:
+    """Events end with a line feed; a text that holds another separator is not cut there, however it arrives."""
+    event = json.dumps({"choices": [{"text": "a\u2028b\x85"}]}, ensure_ascii=False).encode()
+    content = b"data: " + event + b"\n\n: a comment\r\ndata: {}\r\ndata: [DONE]\n"
+    pieces = [content[at : at + 3] for at in range(0, len(content), 3)]
+    http = answering(lambda _: httpx.Response(200, stream=Pieces(pieces)))
+    assert list(http.stream("/", {})) == [json.loads(event), {}]
+
+
+class Pieces(httpx.SyncByteStream):
+    """A body that comes bit by bit."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+        self.closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._pieces
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+
+def test_leaving_a_stream_closes_it() -> None:
+    """Which is how a request is cancelled."""
+    body = Pieces([b"data: {}\n"] * 9)
+    events = answering(lambda _: httpx.Response(200, stream=body)).stream("/", {})
+    assert next(events) == {}
+    assert not body.closed
+    events.close()
+    assert body.closed
+
+
+@pytest.mark.parametrize(("losses", "answers"), [(1, True), (2, False)])
+def test_a_connection_that_was_closed_meanwhile_is_opened_again_once(losses: int, answers: bool) -> None:
+    """A server may close what is kept alive; one that hangs up on a new connection too is not there."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if len(asked) <= losses:
+            raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+        return httpx.Response(200, json={})
+
+    http = answering(answer)
+    if answers:
+        assert http.ask("/again", {}) == {}
+    else:
+        with pytest.raises(SubjectError, match="is the server running"):
+            http.ask("/again", {})
+    assert asked == ["/again"] * 2
+
+
+def test_a_server_that_hangs_up_on_a_new_connection_is_asked_once() -> None:
+    """What it was asked may be what it died of."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        accepted: list[int] = []
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    accepted.append(len(connection.recv(9)))
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with closing(Http(address)) as http, pytest.raises(SubjectError, match="is the server running"):
+            http.ask("/", {})
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert accepted == [9]
+
+
+def test_no_answer_in_time_is_said_so() -> None:
+    """With the option that gives more."""
+
+    def late(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("")
+
+    with pytest.raises(SubjectError, match=r"no answer in time.*timeout=SECONDS"):
+        answering(late).ask("/", {})
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://h", "http://h/v1/completions"),
+        ("http://h:8000/v1/", "http://h:8000/v1/completions"),
+        ("https://me:secret@h/below", "https://h/below/v1/completions"),
+        ("http://[::1]:8000", "http://[::1]:8000/v1/completions"),
+    ],
+)
+def test_paths_begin_at_the_address(url: str, asked: str) -> None:
+    """With or without /v1, which every path names."""
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={})
+
+    Http(url, key="k", transport=httpx.MockTransport(answer)).ask("/v1/completions", {})
+    assert [str(each.url) for each in seen] == [asked]
+    assert seen[0].headers["Authorization"] == "Bearer k"
+
+
+def test_proxies_of_the_environment_are_left_alone(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that is named is the one that is judged."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with closing(Http(server)) as http:
+        assert http.find("GET", "/version", Anything) is not None

@@ -7,24 +7,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.subjects.http.protocol import Ask
+from warmcold.harness.subjects.http.protocol import Ask, Json
 from warmcold.harness.subjects.http.subject import OpenAiHttp
 from warmcold.harness.subjects.http.text import LlamaCppPython
 
-from .canned import TURN, Text, completed
+from .canned import TURN, completed, text_server
 from .test_openai_http import played
 
 
 def test_only_ids_whose_text_survives_are_sent() -> None:
     """Words before their parts; what joins with a neighbour, or has no text, is left out. The reply is held to the rest."""
-    dialect = LlamaCppPython(Text(), "m", 5)
+    dialect = LlamaCppPython(text_server(), "m", 5)
     assert dialect.settle((2, 3, 5, 4, 6, 3, 7)) == (2, 5, 4, 6)
     body = dialect.body(Ask(prompt=(5, 4), count=3, space="a"))
     assert (body["prompt"], body["logprobs"]) == (" aab", 5)
@@ -37,12 +36,12 @@ def test_only_ids_whose_text_survives_are_sent() -> None:
 def test_a_model_whose_texts_do_not_survive_is_refused() -> None:
     """One id alone cannot make room for itself."""
     with pytest.raises(SubjectError, match="does not survive"):
-        LlamaCppPython(Text(), "m", 5).settle((7, 4))
+        LlamaCppPython(text_server(), "m", 5).settle((7, 4))
 
 
 def test_a_text_reply_says_which_ids_it_is() -> None:
     """Unsettled texts keep a number of their own; a part of a character is no text; the chosen token is no proof of a least."""
-    dialect = LlamaCppPython(Text(), "m", 5)
+    dialect = LlamaCppPython(text_server(), "m", 5)
     dialect.settle((4, 5))
     shown = {"top_logprobs": [{"ab": -0.5, "xy": -1.0, "": -2.0}, {" a": -9.0, "z": -1.5, "xy": -2.5}]}
     seen = dialect.read(completed("ab a", 3, 2, logprobs=shown), Ask(prompt=(4, 5), count=2, space="a"))
@@ -64,9 +63,9 @@ def test_a_text_reply_says_which_ids_it_is() -> None:
     ],
     ids=["joined", "counted otherwise", "lost", "not biased", "ended"],
 )
-def test_a_text_reply_that_does_not_is_refused(prompt: tuple[int, ...], answer: dict[str, Any], words: str) -> None:
+def test_a_text_reply_that_does_not_is_refused(prompt: tuple[int, ...], answer: Json, words: str) -> None:
     """Ids are never guessed: a reply that could be others is nobody's observation."""
-    dialect = LlamaCppPython(Text(), "m", 5)
+    dialect = LlamaCppPython(text_server(), "m", 5)
     dialect.settle((4, 5))
     with pytest.raises(RefusedError, match=words):
         dialect.read(answer, Ask(prompt=prompt, count=1, space="a"))
@@ -74,11 +73,13 @@ def test_a_text_reply_that_does_not_is_refused(prompt: tuple[int, ...], answer: 
 
 def test_a_text_server_says_its_limits_in_a_refusal() -> None:
     """What it puts before each prompt takes room as well; log-probabilities are asked for where they are to be had."""
-    dialect = LlamaCppPython(Text(refusal="This model's maximum context length is 64 tokens", logprobs=False), "m", 5)
+    dialect = LlamaCppPython(
+        text_server(refusal="This model's maximum context length is 64 tokens", logprobs=False), "m", 5
+    )
     assert dialect.limits().context == 63
     assert "logprobs" not in dialect.body(Ask(prompt=(4,), count=1, space="a"))
     with pytest.raises(SubjectError, match="context=N"):
-        LlamaCppPython(Text(refusal="no"), "m", 5).limits()
+        LlamaCppPython(text_server(refusal="no"), "m", 5).limits()
 
 
 @contextmanager

@@ -42,7 +42,7 @@ CONVOLUTION = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3, "bl
 @pytest.fixture(scope="module")
 def adapter() -> ModuleType:
     """The module under test, imported late: the library is optional."""
-    return importlib.import_module("harness.subjects.transformers")
+    return importlib.import_module("warmcold.harness.subjects.transformers.subject")
 
 
 def directory(where: Path, kind: str, **more: Any) -> Path:
@@ -204,7 +204,7 @@ def test_both_ways_say_the_same(adapter: ModuleType, tmp_path: Path, way: str) -
     [
         ({"cache": "warm"}, "option cache=warm"),
         ({"colour": "red"}, "option colour=red"),
-        ({"seed": "x"}, "give an integer"),
+        ({"seed": "x"}, "option seed=x: give a whole number, 0 or more"),
     ],
 )
 def test_a_wrong_option_is_named(adapter: ModuleType, tmp_path: Path, options: dict[str, str], says: str) -> None:

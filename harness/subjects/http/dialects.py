@@ -1,4 +1,5 @@
-"""How servers are asked for token ids, and what each of them shows. One small class a dialect; no I/O of its own.
+"""How servers are asked for token ids, and what each of them shows. One small class a dialect; requests are left to the
+connection that it is given, of which it asks what it must know itself: models, limits, ids of a text.
 
 | dialect | prefix cache told apart by | cold by | cached count | log-probabilities |
 |---|---|---|---|---|
@@ -12,29 +13,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from typing_extensions import override
 
 from ...contract.errors import SubjectError
-from .protocol import Answer, Ask, Dialect, Json, Limits, Transport, tokens_of
+from .protocol import Answer, Ask, Dialect, Json, Limits, Transport, card, cards, tokenized, understood
+from .replies import (
+    Anything,
+    Card,
+    Choice,
+    Completion,
+    CompletionEvent,
+    Generated,
+    GeneratedEvent,
+    LlamaReply,
+    Logprobs,
+    PromptDetails,
+    Props,
+    Row,
+    ServerInfo,
+    Timings,
+    Version,
+)
 from .text import LlamaCppPython
 
 
-class Vllm:
+class Vllm(Dialect):
     """vLLM's `/v1/completions`. The count needs `--enable-prompt-tokens-details`, and a count of 0 is left out."""
 
     name: ClassVar[str] = "vllm"
     path: ClassVar[str] = "/v1/completions"
     hides_zero: ClassVar[bool] = True
-    one_state: ClassVar[bool] = False
     first_with_salts: ClassVar[tuple[int, int]] = (0, 9)
 
     def __init__(self, http: Transport, model: str, top: int, version: str = "") -> None:
         self._http, self._model, self._top = http, model, top
         self.salts = self.isolates = _version(version) >= self.first_with_salts
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """See `Dialect.body`."""
-        body: dict[str, Any] = {
+    @override
+    def body(self, ask: Ask) -> dict[str, object]:
+        body: dict[str, object] = {
             "model": self._model,
             "prompt": list(ask.prompt),
             "max_tokens": ask.count,
@@ -45,43 +64,48 @@ class Vllm:
             "return_tokens_as_token_ids": True,
             "stream": ask.stream,
         }
-        if self.salts:
-            body["cache_salt"] = ask.space
-        return body
+        return body | ({"cache_salt": ask.space} if self.salts else {})
 
+    @override
     def read(self, answer: Json, ask: Ask) -> Answer:
-        """See `Dialect.read`."""
-        choice = answer["choices"][0]
-        shown = choice.get("logprobs") or {}
-        tokens = choice.get("token_ids")
-        if tokens is None:
-            tokens = [_numbered(token) for token in shown.get("tokens") or ()]
-        if None in tokens or not (tokens or not choice.get("text")):
+        said = understood(self._http, answer, Completion)
+        choice = said.choices[0]
+        shown = choice.logprobs or Logprobs()
+        tokens = self._tokens(choice, shown)
+        details = (said.usage and said.usage.prompt_tokens_details) or PromptDetails()
+        return Answer(tokens=tokens, logprobs=_named(shown.top_logprobs, len(tokens)), cached=details.cached_tokens)
+
+    def _tokens(self, choice: Choice, shown: Logprobs) -> tuple[int, ...]:
+        if choice.token_ids is not None:
+            found: Sequence[int | None] = choice.token_ids
+        else:
+            found = [_numbered(token) for token in shown.tokens or ()]
+        tokens = tuple(token for token in found if token is not None)
+        if len(tokens) < len(found) or (choice.text and not tokens):
             raise SubjectError(
                 f"{self._http.url}: its answer has text but no token ids (neither token_ids nor logprobs as token_id:N); "
                 "warmcold compares ids, so use a server that returns them (vLLM, SGLang, llama-server)"
             )
-        details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
-        return Answer(tokens=tuple(tokens), logprobs=_named(shown.get("top_logprobs"), len(tokens)),
-                      cached=details.get("cached_tokens"))  # fmt: skip
+        return tokens
 
+    @override
     def delta(self, event: Json) -> Sequence[int]:
-        """See `Dialect.delta`."""
-        return [token for choice in event.get("choices", ()) for token in choice.get("token_ids") or ()]
+        choices = understood(self._http, event, CompletionEvent).choices
+        return [token for choice in choices for token in choice.token_ids or ()]
 
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Dialect.encode`."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        return tokens_of(self._http, self._http.find("POST", "/tokenize", body))
+        return tokenized(self._http, "/tokenize", body)
 
+    @override
     def limits(self) -> Limits:
-        """See `Dialect.limits`."""
-        card = _card(self._http, self._model)
-        if "max_model_len" not in card:
+        context = card(self._http, self._model).max_model_len
+        if context is None:
             raise SubjectError(
                 f"{self._http.url}: /v1/models has no max_model_len for {self._model!r}; give the option context=N"
             )
-        return Limits(context=int(card["max_model_len"]), vocab=None)
+        return Limits(context=context, vocab=None)
 
 
 class OpenAi(Vllm):
@@ -94,20 +118,18 @@ class OpenAi(Vllm):
         self.salts = self.isolates = False
 
 
-class Sglang:
+class Sglang(Dialect):
     """SGLang's `/generate`. Log-probabilities of the prompt are never asked for: they switch hits off."""
 
     name: ClassVar[str] = "sglang"
     path: ClassVar[str] = "/generate"
-    hides_zero: ClassVar[bool] = False
-    one_state: ClassVar[bool] = False
 
     def __init__(self, http: Transport, model: str, top: int) -> None:
         self._http, self._model, self._top = http, model, top
         self.salts = self.isolates = True
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """See `Dialect.body`."""
+    @override
+    def body(self, ask: Ask) -> dict[str, object]:
         return {
             "input_ids": list(ask.prompt),
             "sampling_params": {"temperature": 0, "max_new_tokens": ask.count, "ignore_eos": True},
@@ -118,56 +140,53 @@ class Sglang:
             "stream": ask.stream,
         }
 
+    @override
     def read(self, answer: Json, ask: Ask) -> Answer:
-        """See `Dialect.read`."""
-        meta = answer["meta_info"]
-        tokens = answer.get("output_ids")
+        said = understood(self._http, answer, Generated)
+        meta, tokens = said.meta_info, said.output_ids
         if tokens is None:
-            tokens = [token for _, token, *_ in meta.get("output_token_logprobs") or ()]
-        rows = meta.get("output_top_logprobs")
-        shown = tuple({int(t): float(lp) for lp, t, *_ in row or ()} for row in rows or ())
-        return Answer(
-            tokens=tuple(tokens),
-            logprobs=shown if len(shown) == len(tokens) else None,
-            cached=meta.get("cached_tokens"),
+            tokens = tuple(each.id for each in meta.output_token_logprobs or ())
+        shown = tuple(
+            {each.id: each.logprob for each in row or () if each.logprob is not None}
+            for row in meta.output_top_logprobs or ()
         )
+        return Answer(tokens=tokens, logprobs=shown if len(shown) == len(tokens) else None, cached=meta.cached_tokens)
 
+    @override
     def delta(self, event: Json) -> Sequence[int]:
-        """See `Dialect.delta`."""
-        ids: Sequence[int] = event.get("output_ids") or ()
-        return ids
+        return understood(self._http, event, GeneratedEvent).output_ids or ()
 
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Dialect.encode`."""
         body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        return tokens_of(self._http, self._http.find("POST", "/tokenize", body))
+        return tokenized(self._http, "/tokenize", body)
 
+    @override
     def limits(self) -> Limits:
-        """See `Dialect.limits`."""
-        info = self._http.find("GET", "/get_server_info") or self._http.find("GET", "/server_info") or {}
-        context = info.get("context_length") or _card(self._http, self._model).get("max_model_len")
+        places = ("/get_server_info", "/server_info")
+        found = (self._http.find("GET", place, ServerInfo) for place in places)
+        info = next((each for each in found if each is not None), ServerInfo())
+        context = info.context_length or card(self._http, self._model).max_model_len
         if not context:
             raise SubjectError(
                 f"{self._http.url}: the server does not say its context length; give the option context=N"
             )
-        return Limits(context=int(context), vocab=info.get("vocab_size"))
+        return Limits(context=context, vocab=info.vocab_size)
 
 
-class LlamaServer:
+class LlamaServer(Dialect):
     """llama.cpp's own `/completion`. Its slots are left to it unless one is named."""
 
     name: ClassVar[str] = "llama-server"
     path: ClassVar[str] = "/completion"
-    hides_zero: ClassVar[bool] = False
-    one_state: ClassVar[bool] = False
 
     def __init__(self, http: Transport, model: str, top: int) -> None:
         self._http, self._model, self._top = http, model, top
         self.salts, self.isolates = False, True
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """See `Dialect.body`."""
-        body: dict[str, Any] = {
+    @override
+    def body(self, ask: Ask) -> dict[str, object]:
+        body: dict[str, object] = {
             "prompt": list(ask.prompt),
             "n_predict": ask.count,
             "temperature": 0,
@@ -177,65 +196,60 @@ class LlamaServer:
             "return_tokens": True,
             "stream": ask.stream,
         }
-        if ask.slot is not None:
-            body["id_slot"] = ask.slot
-        return body
+        return body | ({"id_slot": ask.slot} if ask.slot is not None else {})
 
+    @override
     def read(self, answer: Json, ask: Ask) -> Answer:
-        """See `Dialect.read`. `tokens_cached` counts what the slot holds at the end, reply and all: that is not a hit."""
-        rows = answer.get("completion_probabilities") or ()
-        tokens = answer.get("tokens") or [row["id"] for row in rows if "id" in row]
+        """`tokens_cached` counts what the slot holds at the end, reply and all: that is not a hit."""
+        said = understood(self._http, answer, LlamaReply)
+        rows = said.completion_probabilities or ()
+        tokens = said.tokens or tuple(row.id for row in rows if row.id is not None)
         shown = _aligned(tokens, rows)
-        return Answer(
-            tokens=tuple(tokens),
-            logprobs=shown if any(shown) else None,
-            cached=_cache_n(answer),
-        )
+        return Answer(tokens=tokens, logprobs=shown if any(shown) else None, cached=_cache_n(said))
 
+    @override
     def delta(self, event: Json) -> Sequence[int]:
-        """See `Dialect.delta`. The last event repeats them all, and is left out."""
-        ids: Sequence[int] = () if event.get("stop") else event.get("tokens") or ()
-        return ids
+        """The last event repeats them all, and is left out."""
+        said = understood(self._http, event, LlamaReply)
+        return () if said.stop else said.tokens or ()
 
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Dialect.encode`."""
-        return tokens_of(self._http, self._http.find("POST", "/tokenize", {"content": text, "add_special": False}))
+        return tokenized(self._http, "/tokenize", {"content": text, "add_special": False})
 
+    @override
     def limits(self) -> Limits:
-        """See `Dialect.limits`."""
-        props = self._http.find("GET", "/props") or {}
-        meta = _card(self._http, self._model).get("meta") or {}
-        context = (props.get("default_generation_settings") or {}).get("n_ctx") or meta.get("n_ctx")
+        props, meta = self._http.find("GET", "/props", Props), card(self._http, self._model).meta
+        context = (props and props.default_generation_settings.n_ctx) or (meta and meta.n_ctx)
         if not context:
             raise SubjectError(f"{self._http.url}: /props does not say n_ctx; give the option context=N")
-        return Limits(context=int(context), vocab=meta.get("n_vocab"))
+        return Limits(context=context, vocab=meta.n_vocab if meta else None)
 
 
 def detect(http: Transport, model: str | None, top: int) -> Dialect:
     """The dialect of the server, by what it says of itself. SubjectError where it offers no model."""
-    cards = (http.find("GET", "/v1/models") or {}).get("data") or []
-    chosen = next((card for card in cards if card.get("id") == model), None) if model else next(iter(cards), None)
-    props = http.find("GET", "/props")
-    if props is not None and "default_generation_settings" in props:
-        return LlamaServer(http, (chosen or {}).get("id", ""), top)
+    offered = cards(http)
+    chosen = next((each for each in offered if not model or each.id == model), None)
+    if http.find("GET", "/props", Props) is not None:
+        return LlamaServer(http, chosen.id if chosen is not None else "", top)
     if chosen is None:
-        names = sorted(str(card.get("id")) for card in cards)
         raise SubjectError(
-            f"{http.url}: no model {model or 'at all'} at /v1/models; it offers {names}, so give model=NAME"
+            f"{http.url}: no model {model or 'at all'} at /v1/models; it offers {sorted(each.id for each in offered)}, "
+            "so give model=NAME"
         )
-    if chosen.get("owned_by") == "sglang" or http.find("GET", "/get_model_info") is not None:
-        return Sglang(http, chosen["id"], top)
-    version = http.find("GET", "/version")
-    if chosen.get("owned_by") == "vllm" or (version is not None and "max_model_len" in chosen):
-        return Vllm(http, chosen["id"], min(top, 20), str((version or {}).get("version", "")))
-    if "tokens" in (http.find("POST", "/extras/tokenize", {"input": ""}) or {}):
-        return LlamaCppPython(http, chosen["id"], top)
-    return OpenAi(http, chosen["id"], top)
+    return _completions(http, chosen, top)
 
 
-def _card(http: Transport, model: str) -> Json:
-    cards = (http.find("GET", "/v1/models") or {}).get("data") or []
-    return next((card for card in cards if card.get("id") == model), {})
+def _completions(http: Transport, chosen: Card, top: int) -> Dialect:
+    """A server that names its models."""
+    if chosen.owned_by == "sglang" or http.find("GET", "/get_model_info", Anything) is not None:
+        return Sglang(http, chosen.id, top)
+    version = http.find("GET", "/version", Version)
+    if chosen.owned_by == "vllm" or (version is not None and chosen.max_model_len is not None):
+        return Vllm(http, chosen.id, min(top, 20), version.version if version is not None else "")
+    if LlamaCppPython.spoken(http):
+        return LlamaCppPython(http, chosen.id, top)
+    return OpenAi(http, chosen.id, top)
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -249,25 +263,24 @@ def _numbered(token: str) -> int | None:
     return int(digits) if token.startswith("token_id:") and digits.isdigit() else None
 
 
-def _named(rows: Any, count: int) -> tuple[Mapping[int, float], ...] | None:
+def _named(rows: Sequence[Mapping[str, float] | None] | None, count: int) -> tuple[Mapping[int, float], ...] | None:
     """Log-probabilities by id; None where some token is named by its text only."""
     if not rows or len(rows) != count:
         return None
-    shown = [{_numbered(token): float(value) for token, value in (row or {}).items()} for row in rows]
-    if any(None in row or not row for row in shown):
-        return None
-    return tuple({token: value for token, value in row.items() if token is not None} for row in shown)
+    named = [{_numbered(token): value for token, value in (row or {}).items()} for row in rows]
+    shown = tuple({token: value for token, value in row.items() if token is not None} for row in named)
+    return shown if all(shown) and shown == tuple(named) else None
 
 
-def _aligned(tokens: Sequence[int], rows: Sequence[Json]) -> tuple[Mapping[int, float], ...]:
+def _aligned(tokens: Sequence[int], rows: Sequence[Row]) -> tuple[Mapping[int, float], ...]:
     """llama-server has no row for a token that ends within a character. A row that fits two places is shown at neither."""
-    ids = [row.get("id") for row in rows]
+    ids = [row.id for row in rows]
     first = _earliest(tokens, ids)
     last = [len(tokens) - 1 - at for at in reversed(_earliest(tokens[::-1], ids[::-1]))]
     shown: list[Mapping[int, float]] = [{} for _ in tokens]
     for row, at, latest in zip(rows, first, last, strict=False):
         if at == latest:
-            shown[at] = {int(each["id"]): float(each["logprob"]) for each in row.get("top_logprobs") or ()}
+            shown[at] = {each.id: each.logprob for each in row.top_logprobs or ()}
     return tuple(shown)
 
 
@@ -282,10 +295,10 @@ def _earliest(tokens: Sequence[int], ids: Sequence[int | None]) -> list[int]:
     return places
 
 
-def _cache_n(answer: Json) -> int | None:
-    timings = answer.get("timings") or {}
-    if "cache_n" in timings:
-        return int(timings["cache_n"])
-    if "prompt_n" in timings and "tokens_evaluated" in answer:
-        return int(answer["tokens_evaluated"]) - int(timings["prompt_n"])
+def _cache_n(said: LlamaReply) -> int | None:
+    timings = said.timings or Timings()
+    if timings.cache_n is not None:
+        return timings.cache_n
+    if timings.prompt_n is not None and said.tokens_evaluated is not None:
+        return said.tokens_evaluated - timings.prompt_n
     return None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
-from ...contract.errors import RefusedError
+import msgspec
 
-Json = Mapping[str, Any]
+from ...contract.errors import RefusedError, SubjectError
+from .replies import Card, Cards, Ids
+
+Json = Mapping[str, object]
+T = TypeVar("T")
 
 
 class Transport(Protocol):
@@ -16,8 +20,8 @@ class Transport(Protocol):
 
     url: str
 
-    def find(self, method: str, path: str, body: Json | None = None) -> Any:
-        """The JSON answer; None where the server has no such path."""
+    def find(self, method: str, path: str, kind: type[T], body: Json | None = None) -> T | None:
+        """What of the JSON answer belongs to a `kind`; None where the server has no such path, or answers otherwise."""
 
     def ask(self, path: str, body: Json) -> Json:
         """The JSON answer to a request. RefusedError with the server's words where it refuses it."""
@@ -55,17 +59,18 @@ class Limits:
 class Dialect(Protocol):
     """One kind of server. `salts`: tenants are kept apart; `isolates`: a cold request needs no help by other requests.
 
-    `one_state`: it keeps the last request only, so that any other request takes its place, however short.
+    `hides_zero`: a count of 0 is left out. `one_state`: it keeps the last request only, so that any other request takes its
+    place, however short.
     """
 
     name: ClassVar[str]
     path: ClassVar[str]
+    hides_zero: ClassVar[bool] = False
+    one_state: ClassVar[bool] = False
     salts: bool
     isolates: bool
-    hides_zero: ClassVar[bool]
-    one_state: ClassVar[bool]
 
-    def body(self, ask: Ask) -> dict[str, Any]:
+    def body(self, ask: Ask) -> dict[str, object]:
         """The request."""
 
     def read(self, answer: Json, ask: Ask) -> Answer:
@@ -80,10 +85,33 @@ class Dialect(Protocol):
     def limits(self) -> Limits:
         """What may be asked. SubjectError where the server does not say."""
 
+    def settle(self, ids: Iterable[int]) -> tuple[int, ...]:
+        """Those of `ids` that can be sent, in their order. SubjectError where there are too few."""
+        return tuple(ids)
 
-def tokens_of(http: Transport, answer: Any) -> Sequence[int]:
-    """Ids in an answer of /tokenize. RefusedError where it is none."""
-    if not isinstance(answer, Mapping) or not isinstance(answer.get("tokens"), list):
+
+def understood(http: Transport, answer: Json, kind: type[T]) -> T:
+    """What of an answer belongs to a `kind`; SubjectError with the place where it has another shape."""
+    try:
+        return msgspec.convert(answer, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise SubjectError(f"{http.url}: its answer is not understood ({error}): {answer!r:.200}") from error
+
+
+def tokenized(http: Transport, path: str, body: Json) -> tuple[int, ...]:
+    """Ids by the server's own tokenizer. RefusedError where it shows none."""
+    found = http.find("POST", path, Ids, body)
+    if found is None:
         raise RefusedError(f"{http.url} has no /tokenize: give the option tokenizer=FILE (the model's tokenizer.json)")
-    ids: Sequence[int] = answer["tokens"]
-    return ids
+    return found.tokens
+
+
+def cards(http: Transport) -> tuple[Card, ...]:
+    """The models that the server offers."""
+    found = http.find("GET", "/v1/models", Cards)
+    return (found.data if found is not None else None) or ()
+
+
+def card(http: Transport, model: str) -> Card:
+    """One of them; an empty one where it is not offered."""
+    return next((each for each in cards(http) if each.id == model), Card())

@@ -1,7 +1,7 @@
 """Any server that takes token ids, or texts that stand for them, over HTTP: no admin right, no patch. Levels L0 to L2.
 
 A tenant is a cache salt where the server has one. Where it has none, the server is one tenant for as long as it runs, so
-each conversation should begin with other tokens than the ones before (`harness.campaign` sees to that).
+each conversation should begin with other tokens than the ones before (`play.blackbox` sees to that).
 """
 
 from __future__ import annotations
@@ -9,24 +9,28 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from typing_extensions import override
 
 from ...contract.errors import RefusedError, SubjectError
 from ...contract.observation import Observation
 from ...contract.scenario import Settings, Turn
-from ...contract.subject import AnyLoop, Capabilities, Instance, Operation, Recompute, ReuseModel
+from ...contract.subject import Capabilities, Instance, Operation, ReuseModel, Subject
 from ...contract.verdict import Level
-from ...conversations.texts import corpus, encoder
+from ...conversations.texts import corpus
+from ..options import Natural, Positions, converted
+from ..tokenizer import TokenizerFile
 from .client import Http
 from .dialects import detect
 from .protocol import Answer, Ask, Dialect, Limits
-from .text import LlamaCppPython
 
 _PROBES = (130, 98, 50)
 """Lengths that are sent twice while opening: what the second is told to have reused shows counts and granularity."""
@@ -34,44 +38,55 @@ _PROBES = (130, 98, 50)
 _PAIRS, _SLOWER = 16, 2
 """So often a prompt is timed new and again. Where nothing is remembered, no more than so few are slower again once in 478."""
 
-_OPTIONS = ("context", "key", "model", "slot", "timeout", "tokenizer", "top", "vocab")
+
+class OpenAiHttpOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`model`: the first that the server offers; `timeout` in seconds for an answer; `top`: log-probabilities asked for in
+    each step; `slot` (llama-server); `tokenizer`: a `tokenizer.json`, where the server has no /tokenize; `context` in
+    positions and `vocab`: where it does not say."""
+
+    context: Positions | None = None
+    key: str | None = None
+    model: str | None = None
+    slot: Natural | None = None
+    timeout: Annotated[float, Meta(gt=0, le=86400, description="seconds")] = 120.0
+    tokenizer: str | None = None
+    top: Natural = 20
+    vocab: Annotated[int, Meta(ge=2)] | None = None
 
 
-class OpenAiHttp:
-    """A server at a URL.
+class OpenAiHttp(Subject):
+    """A server at a URL; its options are `OpenAiHttpOptions`.
 
-    Options, as texts: `model` (the first that it offers), `key`, `timeout` in seconds, `top` (log-probabilities asked for in
-    each step), `slot` (llama-server), `tokenizer` (a `tokenizer.json`, where the server has no /tokenize), `context` and
-    `vocab` (where it does not say). SubjectError for an unknown option, a server that is not there or shows no token ids.
+    SubjectError for a wrong option, a server that is not there or shows no token ids.
     """
 
-    stateful = True
-    onnx = None
+    model: str
+    text: tuple[int, ...]
 
-    def __init__(self, url: str | Path, *, threads: int = 2, **options: str) -> None:
-        if unknown := sorted(set(options) - set(_OPTIONS)):
-            raise SubjectError(f"unknown option {unknown}; a server takes {list(_OPTIONS)}")
-        address = re.sub(r"^(https?):/+", r"\1://", str(url))  # a path has lost a slash
-        self.model = Path(address)
-        self._tokenizer = options.get("tokenizer")
-        self.slot = _number(options, "slot", None)
-        self.http = Http(address, timeout=_seconds(options), key=options.get("key"))
+    def __init__(self, url: str, *, threads: int = 2, **options: object) -> None:
+        given = converted(OpenAiHttpOptions, options, "a server")
+        self._tokenizer = _tokenizer(given.tokenizer)
+        self.model, self.slot = url, given.slot
+        self.http = Http(url, timeout=given.timeout, key=given.key)
         try:
-            self.dialect: Dialect = detect(self.http, options.get("model"), _number(options, "top", 20) or 0)
-            limits = _limits(self.dialect, options)
-            self.max_context = limits.context
-            self.text = _corpus(self.encode, limits)
-            self.vocab_size = limits.vocab or max(self.text) + 1
-            if isinstance(self.dialect, LlamaCppPython):
-                self.text = self.dialect.settle(self.text)
-            self.name = self.dialect.name
-            self.counts, self.granularity, self.logprobs = self._probe()
-            self.remembers = False
-            self.remembers = self.dialect.one_state and self._remembers()
+            self._meet(given)
         except BaseException:  # an interrupt too must close the connection; it is raised again
             self.http.close()
             raise
         self.capabilities = self._declared()
+
+    def _meet(self, given: OpenAiHttpOptions) -> None:
+        """Find out what the server is, takes and shows."""
+        self.dialect = detect(self.http, given.model, given.top)
+        self.name = self.dialect.name
+        limits = _limits(self.dialect, given)
+        self.max_context = limits.context
+        ids = _corpus(self.encode, limits)
+        self.vocab_size = limits.vocab or max(ids) + 1
+        self.text = self.dialect.settle(ids)
+        self.counts, self.granularity, self.logprobs = self._probe()
+        self.remembers = False
+        self.remembers = self.dialect.one_state and self._remembers()
 
     def _declared(self) -> Capabilities:
         operations: set[Operation] = {"sessions", "new", "cancel"}
@@ -161,44 +176,37 @@ class OpenAiHttp:
         other = Ask(prompt=prompt, count=1, space=ask.space, slot=ask.slot)
         self.http.ask(self.dialect.path, self.dialect.body(other))
 
+    @override
     def open(self, settings: Settings, *, poison: float | None) -> ServerInstance:
-        """See `Subject.open`. The server runs already: settings and poison are left as they are."""
+        """The server runs already: settings and poison are left as they are."""
         return ServerInstance(self)
 
-    def loop(self) -> AnyLoop | None:
-        """See `Subject.loop`."""
-        return None
-
-    def recompute(self) -> Recompute | None:
-        """See `Subject.recompute`."""
-        return None
-
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Subject.encode`."""
-        if self._tokenizer is not None:
-            return encoder(Path(self._tokenizer).parent)(text)
-        return self.dialect.encode(text)
+        return (self._tokenizer or self.dialect).encode(text)
 
-    def describe(self) -> dict[str, Any]:
-        """See `Subject.describe`."""
-        dialect, counted = self.dialect, "none"
-        if self.granularity:
-            counted = f"multiples of {self.granularity}"
-        elif not self.counts:
-            counted = (
-                "not shown" if dialect.one_state else "not shown (vLLM: start it with --enable-prompt-tokens-details)"
-            )
-        cold = "a tenant of its own" if dialect.salts else "a switch of the request"
-        if not dialect.isolates:
-            cold = "none" if self.remembers else f"after an unrelated request; {self._proof()}"
+    @override
+    def describe(self) -> dict[str, object]:
         return {
-            "server": dialect.name,
+            "server": self.dialect.name,
             "url": self.http.url,
-            "tenants": "cache salts" if dialect.salts else "one",
-            "cold arm": cold,
-            "cached tokens": counted,
+            "tenants": "cache salts" if self.dialect.salts else "one",
+            "cold arm": self._cold_arm(),
+            "cached tokens": self._counted(),
             "log-probabilities": "shown" if self.logprobs else "not shown",
         }
+
+    def _cold_arm(self) -> str:
+        if self.dialect.isolates:
+            return "a tenant of its own" if self.dialect.salts else "a switch of the request"
+        return "none" if self.remembers else f"after an unrelated request; {self._proof()}"
+
+    def _counted(self) -> str:
+        if self.granularity:
+            return f"multiples of {self.granularity}"
+        if self.counts:
+            return "none"
+        return "not shown" + ("" if self.dialect.one_state else " (vLLM: start it with --enable-prompt-tokens-details)")
 
     def _proof(self) -> str:
         """What says that a cold reply is one."""
@@ -208,8 +216,9 @@ class OpenAiHttp:
             return "no count is shown, but its bits, when opened, were not those of what was there before"
         return "not proven cold, as no count is shown"
 
+    @override
     def close(self) -> None:
-        """See `Subject.close`. The server goes on."""
+        """The server goes on."""
         self.http.close()
 
 
@@ -221,14 +230,15 @@ class ServerInstance(Instance):
         self._space = secrets.token_hex(8)
         self._cold = itertools.count()
 
+    @override
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.turn`."""
         if op.cancel_after is not None:
             return self._cancelled(op, prompt)
         return self._observe(op, self._ask(op, prompt, self._tenant(op.salt)))
 
+    @override
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.cold`. Where only other requests can make room, RefusedError if they do not."""
+        """Where only other requests can make room, RefusedError if they do not."""
         ask = self._ask(op, prompt, f"{self._space}-cold-{next(self._cold)}", cold=True)
         if not self._subject.dialect.isolates:
             self._subject.displace(ask)
@@ -240,8 +250,9 @@ class ServerInstance(Instance):
             )
         return seen
 
+    @override
     def new_session(self, session: str) -> None:
-        """See `Instance.new_session`. The server knows no sessions: what it reuses goes by tokens."""
+        """The server knows no sessions: what it reuses goes by tokens."""
 
     def _tenant(self, salt: str | None) -> str:
         """Digested: vLLM takes no more than 128 characters, and not every one."""
@@ -275,27 +286,25 @@ class ServerInstance(Instance):
         ask = self._ask(op, prompt, self._tenant(op.salt))
         seen: list[int] = []
         if op.cancel_after:
-            body = self._subject.dialect.body(replace(ask, stream=True))
-            events = self._subject.http.stream(self._subject.dialect.path, body)
-            for event in events:
-                seen += self._subject.dialect.delta(event)
-                if len(seen) >= op.cancel_after:
-                    break
-            events.close()  # type: ignore[attr-defined]  # a generator: closing it closes the connection
+            dialect = self._subject.dialect
+            with closing(self._subject.http.stream(dialect.path, dialect.body(replace(ask, stream=True)))) as events:
+                for event in events:
+                    seen += dialect.delta(event)
+                    if len(seen) >= op.cancel_after:
+                        break
         return Observation(tokens=tuple(seen[: op.cancel_after]), stop="cancelled")
 
 
-def _seconds(options: dict[str, str]) -> float:
-    text = options.get("timeout", "120")
-    if not text.replace(".", "", 1).isdigit() or not float(text):
-        raise SubjectError(f"option timeout={text!r}: give a number of seconds, more than 0")
-    return float(text)
+def _tokenizer(file: str | None) -> TokenizerFile | None:
+    if file is not None and not Path(file).is_file():
+        raise SubjectError(f"option tokenizer={file}: no such file; give the model's tokenizer.json")
+    return TokenizerFile(Path(file).parent) if file is not None else None
 
 
-def _limits(dialect: Dialect, options: dict[str, str]) -> Limits:
-    context, vocab = _number(options, "context", None), _number(options, "vocab", None)
-    told = dialect.limits() if context is None else Limits(context=context, vocab=None)
-    return Limits(context=told.context, vocab=vocab or told.vocab)
+def _limits(dialect: Dialect, given: OpenAiHttpOptions) -> Limits:
+    """What is given goes before what the server says."""
+    told = dialect.limits() if given.context is None else Limits(context=given.context, vocab=None)
+    return Limits(context=told.context, vocab=given.vocab or told.vocab)
 
 
 def _corpus(encode: Callable[[str], Sequence[int]], limits: Limits) -> tuple[int, ...]:
@@ -306,12 +315,3 @@ def _corpus(encode: Callable[[str], Sequence[int]], limits: Limits) -> tuple[int
         if limits.vocab is None:
             raise SubjectError(f"{error}, or vocab=N to send any ids") from error
         return tuple(1 + at * 7919 % (limits.vocab - 1) for at in range(limits.vocab))
-
-
-def _number(options: dict[str, str], name: str, default: int | None) -> int | None:
-    text = options.get(name)
-    if text is None:
-        return default
-    if not text.isdigit():
-        raise SubjectError(f"option {name}={text!r}: give a whole number")
-    return int(text)

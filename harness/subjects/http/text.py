@@ -4,13 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+from typing_extensions import override
 
 from ...contract.errors import RefusedError, SubjectError
-from .protocol import Answer, Ask, Json, Limits, Transport, tokens_of
+from .protocol import Answer, Ask, Dialect, Json, Limits, Transport, tokenized, understood
+from .replies import Anything, Ids
 
 
-class LlamaCppPython:
+class _Logprobs(Struct):
+    top_logprobs: tuple[dict[str, float], ...] | None = None
+
+
+class _Choice(Struct):
+    text: str
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Completion(Struct):
+    choices: Annotated[tuple[_Choice, ...], Meta(min_length=1)]
+    usage: _Usage
+
+
+class _Piece(Struct):
+    text: str | None = None
+
+
+class _Event(Struct):
+    choices: tuple[_Piece, ...] = ()
+
+
+class LlamaCppPython(Dialect):
     """llama-cpp-python's own `/v1/completions`: text in, text out, and what follows a token id must follow from its text.
 
     So only ids are used whose texts, put together in any order, are these ids again (`settle`), and the reply is held to them
@@ -19,7 +51,6 @@ class LlamaCppPython:
 
     name: ClassVar[str] = "llama-cpp-python"
     path: ClassVar[str] = "/v1/completions"
-    hides_zero: ClassVar[bool] = False
     one_state: ClassVar[bool] = True
     bias: ClassVar[float] = 100.0
     """OpenAI's reference has it that 100 "should result in exclusive selection". More would cost bits of the logits."""
@@ -39,10 +70,16 @@ class LlamaCppPython:
         self._pieces: dict[int, str] = {}
         self._labels: dict[str, int] = {}
         asked = {"model": model, "prompt": "a", "max_tokens": 1, "logprobs": top}
-        self._top = top if http.find("POST", self.path, asked) is not None else None
+        self._top = top if http.find("POST", self.path, Anything, asked) is not None else None
 
+    @classmethod
+    def spoken(cls, http: Transport) -> bool:
+        """Whether the server speaks so: nobody else has this path."""
+        return http.find("POST", "/extras/tokenize", Ids, {"input": ""}) is not None
+
+    @override
     def settle(self, ids: Iterable[int]) -> tuple[int, ...]:
-        """Those of `ids` that may stand next to each other in any order, in theirs. SubjectError where there are too few."""
+        """Those that may stand next to each other in any order."""
         ids = tuple(ids)
         spelt = {token: self._spelt([token]) or "" for token in dict.fromkeys(ids)}
         for token in sorted(spelt, key=lambda each: not spelt[each].startswith(" ")):  # whole words before their parts
@@ -57,9 +94,10 @@ class LlamaCppPython:
         self._labels = {piece: token for token, piece in self._pieces.items()}
         return tuple(token for token in ids if token in self._pieces)
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """See `Dialect.body`. RefusedError for a prompt that no text stands for."""
-        body: dict[str, Any] = {
+    @override
+    def body(self, ask: Ask) -> dict[str, object]:
+        """RefusedError for a prompt that no text stands for."""
+        body: dict[str, object] = {
             "model": self._model,
             "prompt": self._text(ask.prompt),
             "max_tokens": ask.count,
@@ -72,33 +110,39 @@ class LlamaCppPython:
             body["logprobs"] = self._top
         return body
 
+    @override
     def read(self, answer: Json, ask: Ask) -> Answer:
-        """See `Dialect.read`. The ids are those of prompt and reply as one text, if they are as many as the server counted."""
-        choice, usage = answer["choices"][0], answer["usage"]
+        """The ids are those of prompt and reply as one text, if they are as many as the server counted."""
+        said = understood(self._http, answer, _Completion)
+        choice, usage = said.choices[0], said.usage
         prompt = (*self._head, *ask.prompt)
-        ids = self._ids(self._text(ask.prompt) + choice["text"])
+        ids = self._ids(self._text(ask.prompt) + choice.text)
         reply = ids[len(prompt) :]
-        if ids[: len(prompt)] != prompt or usage["prompt_tokens"] != len(prompt):
-            raise RefusedError(f"as text, followed by {choice['text']!r:.80}, the prompt is other tokens than it was")
-        if len(reply) != usage["completion_tokens"] or not self._pieces.keys() >= set(reply):
-            raise RefusedError(f"the reply {choice['text']!r:.80} does not say which tokens it is")
-        if choice["finish_reason"] != "length":
+        if ids[: len(prompt)] != prompt or usage.prompt_tokens != len(prompt):
+            raise RefusedError(f"as text, followed by {choice.text!r:.80}, the prompt is other tokens than it was")
+        if len(reply) != usage.completion_tokens or not self._pieces.keys() >= set(reply):
+            raise RefusedError(f"the reply {choice.text!r:.80} does not say which tokens it is")
+        if choice.finish_reason != "length":
             raise RefusedError(f"the reply ended by itself after {len(reply)} tokens, in spite of the bias")
-        rows = (choice.get("logprobs") or {}).get("top_logprobs") or ()
+        rows = (choice.logprobs and choice.logprobs.top_logprobs) or ()
         shown = tuple(self._row(row, token) for row, token in zip(rows, reply, strict=False))
         return Answer(tokens=reply, logprobs=shown if len(shown) == len(reply) else None, cached=None)
 
+    @override
     def delta(self, event: Json) -> Sequence[int]:
-        """See `Dialect.delta`. A text that is none of the settled ones is left out."""
-        texts = [choice.get("text") for choice in event.get("choices", ())]
-        return [self._labels[text] for text in texts if text in self._labels and self._labels[text] >= 0]
+        """A text that is none of the settled ones is left out."""
+        texts = [choice.text for choice in understood(self._http, event, _Event).choices]
+        ids = [self._labels[text] for text in texts if text in self._labels]
+        return [token for token in ids if token >= 0]
 
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Dialect.encode`. What the server puts before each prompt is left out."""
+        """What the server puts before each prompt is left out."""
         return self._ids(text)[len(self._head) :]
 
+    @override
     def limits(self) -> Limits:
-        """See `Dialect.limits`. Learnt from a refusal: the server says it nowhere else."""
+        """Learnt from a refusal: the server says it nowhere else."""
         try:
             self._http.ask(self.path, {"model": self._model, "prompt": "a " * self.too_long, "max_tokens": 1})
         except RefusedError as error:
@@ -114,7 +158,7 @@ class LlamaCppPython:
         not shown is taken to be at most the least that is.
         """
         labels = self._labels
-        shown = {labels.setdefault(text, -1 - len(labels)): float(value) for text, value in row.items() if text}
+        shown = {labels.setdefault(text, -1 - len(labels)): value for text, value in row.items() if text}
         if chosen in shown and shown[chosen] == min(shown.values()):
             del shown[chosen]
         return shown
@@ -136,11 +180,9 @@ class LlamaCppPython:
 
     def _spelt(self, ids: Sequence[int]) -> str | None:
         """None where the ids end within a character."""
-        answer = self._http.find("POST", "/extras/detokenize", {"model": self._model, "tokens": list(ids)})
-        text: str | None = (answer or {}).get("text")
-        return text
+        body = {"model": self._model, "tokens": list(ids)}
+        found = self._http.find("POST", "/extras/detokenize", _Piece, body)
+        return found.text if found is not None else None
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(
-            tokens_of(self._http, self._http.find("POST", "/extras/tokenize", {"model": self._model, "input": text}))
-        )
+        return tokenized(self._http, "/extras/tokenize", {"model": self._model, "input": text})

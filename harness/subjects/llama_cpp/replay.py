@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
+from typing_extensions import override
 
 from ...contract.observation import Kv, Pair
+from ...contract.subject import Loop
 
-State = Any
-"""What `Llama.save_state` gives."""
+Foreign = Any
+"""An object of llama_cpp: the module itself, a `Llama`, what `save_state` gives, a pointer. They have no types here."""
 
 _MAGIC = (0xAF143CD8).to_bytes(4, "little")
 """What the state of a sequence starts with, before the sequence's number."""
 
-_DTYPES: dict[int, Any] = {0: np.float32, 1: np.float16}
+_DTYPES: dict[int, DTypeLike] = {0: np.float32, 1: np.float16}
 """ggml's types that numpy has; what has another type is shown as bytes, all heads as one."""
 
 _KNOWN = 8
@@ -40,8 +42,8 @@ class Past:
         return sum(kept for _, kept in self.calls)
 
 
-class Replay:
-    """A `Loop`: every call since position 0 fed again to a new context, unless the past is what the last one holds.
+class Replay(Loop[Past]):
+    """Every call since position 0 fed again to a new context, unless the past is what the last one holds.
 
     A cut is no `seq_rm` of a tail: the tokens that are not kept are fed in the same call, so that it has the same rows, but as
     another sequence that shares no cell with the first, and that is dropped whole. A recurrent model has no such thing: its
@@ -52,18 +54,19 @@ class Replay:
 
     stateful = True
 
-    def __init__(self, library: Any, llama: Any, heads: int) -> None:
+    def __init__(self, library: Foreign, llama: Foreign, heads: int) -> None:
         self._library, self._llama, self._heads = library, llama, heads
         self._whole_calls = recurrent(library, llama.model)
         self._live: tuple[Past, _Context] | None = None
         self._known: dict[Past, Kv | None] = {}
 
+    @override
     def empty(self) -> Past:
-        """See `Loop.empty`."""
         return Past()
 
+    @override
     def step(self, past: Past, tokens: Sequence[int]) -> tuple[NDArray[np.float32], Past]:
-        """See `Loop.step`: the last row. The library takes at most n_batch tokens a call."""
+        """The last row. The library takes at most n_batch tokens a call."""
         after = Past((*past.calls, (tuple(tokens), len(tokens))))
         context = self._at(past)
         self._live = None
@@ -71,8 +74,8 @@ class Replay:
         self._live = after, context
         return logits, after
 
+    @override
     def cut(self, past: Past, n: int) -> Past:
-        """See `Loop.cut`."""
         calls: list[tuple[tuple[int, ...], int]] = []
         for tokens, kept in past.calls:
             kept, n = min(kept, n), n - min(kept, n)
@@ -80,14 +83,14 @@ class Replay:
                 calls.append((tokens[:kept] if self._whole_calls else tokens, kept))
         return Past(tuple(calls))
 
+    @override
     def kv(self, past: Past) -> Kv | None:
-        """See `Loop.kv`."""
         if past not in self._known:
             self._remember(past, self._at(past))
         return self._known[past]
 
     def recompute(self, tokens: Sequence[int], schedule: Sequence[int] | None = None) -> NDArray[np.float32]:
-        """See `subject.Recompute`."""
+        """`[len(tokens), V]` on a new context of its own, in one call or in calls of so many rows."""
         context, at, parts = _Context(self._library, self._llama, batch=len(tokens)), 0, []
         for rows in schedule or [len(tokens)]:
             parts.append(context.feed(tokens[at : at + rows], at, rows, every=True))
@@ -115,7 +118,7 @@ class Replay:
 class _Context:
     """A new `llama_context` over the loaded model, with the parameters of the `Llama` that loaded it."""
 
-    def __init__(self, library: Any, llama: Any, *, batch: int = 0) -> None:
+    def __init__(self, library: Foreign, llama: Foreign, *, batch: int = 0) -> None:
         self._library, self._vocab = library, int(llama.n_vocab())
         self.pointer = None
         params = type(llama.context_params).from_buffer_copy(llama.context_params)
@@ -150,13 +153,13 @@ class _Context:
             self._library.llama_free(self.pointer)
 
 
-def recurrent(library: Any, model: Any) -> bool:
+def recurrent(library: Foreign, model: Foreign) -> bool:
     """Whether the model carries a state that cannot go back."""
     questions = ("llama_model_is_recurrent", "llama_model_is_hybrid")
     return any(getattr(library, name, lambda _: False)(model) for name in questions)
 
 
-def read_state(library: Any, context: Any, heads: int) -> Kv | None:
+def read_state(library: Foreign, context: Foreign, heads: int) -> Kv | None:
     """Keys and values of sequence 0, by position; `()` where it holds none, None where the state has a layout unknown here."""
     size = library.llama_state_seq_get_size(context, 0)
     buffer = (ctypes.c_uint8 * size)()
@@ -208,10 +211,10 @@ class _Reader:
         _, width = self._number(np.uint32), int(self._number(np.uint32))
         return self._array(_DTYPES[kind], cells * width).reshape(self._heads, -1, cells).swapaxes(1, 2)
 
-    def _number(self, dtype: Any) -> int:
+    def _number(self, dtype: DTypeLike) -> int:
         return int(self._array(dtype, 1)[0])
 
-    def _array(self, dtype: Any, count: int) -> Rows:
-        found = np.frombuffer(self._data, dtype, count, self._at)
+    def _array(self, dtype: DTypeLike, count: int) -> Rows:
+        found: Rows = np.frombuffer(self._data, dtype, count, self._at)
         self._at += found.nbytes
         return found

@@ -10,33 +10,42 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
+from msgspec import Struct
+from typing_extensions import override
 
 from ...contract.errors import RefusedError, SubjectError
 from ...contract.observation import Call, Kv, Observation
 from ...contract.scenario import Settings, Turn
-from ...contract.subject import Capabilities, Instance, Recompute, ReuseModel
+from ...contract.subject import Capabilities, Instance, Operation, Recompute, Subject
 from ...contract.verdict import Level
-from .replay import Replay, State, read_state, recurrent
+from ..options import Positions, converted, texts
+from .replay import Foreign, Replay, read_state, recurrent
 
 _KV = {"f32": 0, "f16": 1, "q8_0": 8}
-_CHOICES = {
-    "kv": tuple(_KV),
-    "flash_attn": ("off", "on"),
-    "way": ("generate", "eval"),
-    "sessions": ("state", "reload", "objects"),
-    "swa_full": ("on", "off"),
-}
+"""ggml's numbers for them."""
 
 
-class LlamaCpp:
-    """One GGUF file. Raises SubjectError for a file, an option or an installation that will not do.
+class LlamaCppOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`n_ctx`, `n_batch` in positions. `way`: `generate`, which matches prefixes itself, or `n_tokens` set and `eval` called.
 
-    `n_ctx`, `n_batch` in positions. `way`: `generate`, which matches prefixes itself, or `n_tokens` set and `eval` called.
     `sessions`: `state`, one Llama whose state is saved and loaded when another session's turn comes; `reload`, at every turn;
     `objects`, one Llama for each.
+    """
+
+    n_ctx: Positions = 512
+    n_batch: Positions = 512
+    kv: Literal["f32", "f16", "q8_0"] = "f16"
+    flash_attn: Literal["off", "on"] = "off"
+    way: Literal["generate", "eval"] = "generate"
+    sessions: Literal["state", "reload", "objects"] = "state"
+    swa_full: Literal["on", "off"] = "on"
+
+
+class LlamaCpp(Subject):
+    """One GGUF file; its options are `LlamaCppOptions`. SubjectError for a file, option or installation that will not do.
 
     A prompt that is just what the cache holds would be sampled from the last call's logits, with no call to compare: they are
     marked as stale, as after `load_state`, so that the library feeds the last token again. With sliding windows a restored
@@ -44,87 +53,77 @@ class LlamaCpp:
     has its own Llama.
     """
 
-    onnx = None
-    stateful = True
+    name = "llama_cpp"
+    model: Path
 
-    def __init__(
-        self,
-        model: Path | str,
-        *,
-        threads: int = 2,
-        n_ctx: str = "512",
-        n_batch: str = "512",
-        kv: str = "f16",
-        flash_attn: str = "off",
-        way: str = "generate",
-        sessions: str = "state",
-        swa_full: str = "on",
-    ) -> None:
-        self.name, self.model = "llama_cpp", Path(model)
-        self.options = {"kv": kv, "flash_attn": flash_attn, "way": way, "sessions": sessions, "swa_full": swa_full}
-        for name, value in self.options.items():
-            if value not in _CHOICES[name]:
-                raise SubjectError(f"option {name}={value}: llama_cpp takes {' or '.join(_CHOICES[name])}")
+    def __init__(self, model: Path | str, *, threads: int = 2, **options: object) -> None:
+        self.options = converted(LlamaCppOptions, options, self.name)
+        self.model = Path(model)
         if not self.model.is_file():
             raise SubjectError(f"{self.model}: no such file; give a .gguf file")
         self.library = _import()
-        self._sizes = {"n_ctx": _positive("n_ctx", n_ctx), "n_batch": _positive("n_batch", n_batch)}
         self._threads = threads
         self._first = self.load()
-        self.max_context = min(int(self._first.n_ctx()), self._sizes["n_ctx"])
+        self.max_context = min(int(self._first.n_ctx()), self.options.n_ctx)
         self.vocab_size = int(self._first.n_vocab())
         self.heads = int(self.library.llama_model_n_head_kv(self._first.model))
         self.recurrent = recurrent(self.library, self._first.model)
         self.window = int(self.library.llama_model_n_swa(self._first.model))
-        ordered = not self.window or (sessions == "objects" and swa_full == "on")
-        self._matched = ordered
-        operations = {"sessions", "new", "fork", "cancel"} - ({"fork"} if self.window and ordered else set())
-        self.capabilities = Capabilities(
-            level=Level.L1 if not ordered else Level.L4 if self._shows_kv() else Level.L2,
-            operations=frozenset(operations),  # type: ignore[arg-type]  # a set difference forgets the literals
-            reuse=ReuseModel(scope="session"),
-            boundaries=tuple(sorted({self._sizes["n_batch"], self.window or 256, 256})),
+        self._matched = not self.window or (self.options.sessions == "objects" and self.options.swa_full == "on")
+        self.capabilities = self._declared()
+
+    def _declared(self) -> Capabilities:
+        operations: set[Operation] = {"sessions", "new", "cancel"}
+        if not (self.window and self._matched):
+            operations.add("fork")
+        return Capabilities(
+            level=Level.L1 if not self._matched else Level.L4 if self._shows_kv() else Level.L2,
+            operations=frozenset(operations),
+            has=frozenset({"feeds"}),
+            boundaries=tuple(sorted({self.options.n_batch, self.window or 256, 256})),
         )
 
-    def load(self) -> Any:
+    def load(self) -> Foreign:
         """A new `Llama` over the file, which the operating system maps once. SubjectError where the library refuses it."""
-        kv = _KV[self.options["kv"]]
+        options, kv = self.options, _KV[self.options.kv]
         try:
             return self.library.Llama(
                 str(self.model), n_threads=self._threads, n_threads_batch=self._threads, type_k=kv, type_v=kv,
-                flash_attn=self.options["flash_attn"] == "on", swa_full=self.options["swa_full"] == "on", n_gpu_layers=0,
-                verbose=False, **self._sizes,
+                flash_attn=options.flash_attn == "on", swa_full=options.swa_full == "on", n_gpu_layers=0,
+                verbose=False, n_ctx=options.n_ctx, n_batch=options.n_batch,
             )  # fmt: skip
         except (ValueError, RuntimeError) as error:
-            raise SubjectError(f"{self.model}: llama_cpp cannot load it with {self.options}: {error}") from error
+            raise SubjectError(f"{self.model}: llama_cpp cannot load it with {texts(options)}: {error}") from error
 
+    @override
     def open(self, settings: Settings, *, poison: float | None) -> LlamaCppInstance:
-        """See `Subject.open`. Neither page sizes nor poison mean anything here."""
+        """Neither page sizes nor poison mean anything here."""
         return LlamaCppInstance(self)
 
+    @override
     def loop(self) -> Replay | None:
-        """See `Subject.loop`."""
         return Replay(self.library, self._first, self.heads) if self._matched else None
 
+    @override
     def recompute(self) -> Recompute:
-        """See `Subject.recompute`."""
         return Replay(self.library, self._first, self.heads).recompute
 
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Subject.encode`."""
         try:
             return [int(token) for token in self._first.tokenize(text.encode(), add_bos=False)]
         except RuntimeError as error:
             raise RefusedError(f"{self.model} cannot encode {text!r:.40}: {error}; give token ids") from error
 
-    def describe(self) -> dict[str, Any]:
-        """See `Subject.describe`."""
+    @override
+    def describe(self) -> dict[str, object]:
         system = self.library.llama_print_system_info().decode()
-        sizes = {**self._sizes, "threads": self._threads}
-        return {"llama_cpp": self.library.__version__, "system": system, **self.options, **sizes}
+        return {
+            "llama_cpp": self.library.__version__, "system": system, **texts(self.options), "threads": self._threads,
+        }  # fmt: skip
 
+    @override
     def close(self) -> None:
-        """See `Subject.close`."""
         self._first.close()
 
     def _shows_kv(self) -> bool:
@@ -140,55 +139,61 @@ class LlamaCppInstance(Instance):
 
     def __init__(self, subject: LlamaCpp) -> None:
         self._subject = subject
-        self._apart = subject.options["sessions"] == "objects"
-        self._objects: dict[str, Any] = {} if self._apart else {"": subject.load()}
-        self._saved: dict[str, State] = {}
+        self._apart = subject.options.sessions == "objects"
+        self._objects: dict[str, Foreign] = {} if self._apart else {"": subject.load()}
+        self._saved: dict[str, Foreign] = {}
         self._entered: str | None = None
 
+    @override
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.turn`."""
         longest = self._subject.max_context
         if not 0 < len(prompt) <= longest:
             raise RefusedError(f"the prompt has {len(prompt)} tokens; llama_cpp takes 1 to n_ctx={longest}")
         return _play(self._subject, self._enter(op.session), op, prompt)
 
+    @override
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.cold`: a new `Llama`."""
+        """On a new `Llama`."""
         fresh = self._subject.load()
         try:
             return _play(self._subject, fresh, op, prompt)
         finally:
             fresh.close()
 
+    @override
     def new_session(self, session: str) -> None:
-        """See `Instance.new_session`."""
         if self._apart and session in self._objects:
             self._objects[session].reset()
         self._saved.pop(session, None)
         if self._entered == session:
             self._entered = None
 
+    @override
     def fork(self, session: str, to: str) -> None:
-        """See `Instance.fork`."""
         if self._apart:
             self._object(to).load_state(self._object(session).save_state())
             return
         self._leave()
-        self.new_session(to) if session not in self._saved else self._saved.update({to: self._saved[session]})
+        self.new_session(to)
+        if session in self._saved:
+            self._saved[to] = self._saved[session]
 
-    def _object(self, session: str) -> Any:
+    def _object(self, session: str) -> Foreign:
         if session not in self._objects:
             self._objects[session] = self._subject.load()
         return self._objects[session]
 
-    def _enter(self, session: str) -> Any:
+    def _enter(self, session: str) -> Foreign:
         """The `Llama` that is to answer, holding what the session retains."""
         if self._apart:
             return self._object(session)
         llama = self._objects[""]
-        if self._entered != session or self._subject.options["sessions"] == "reload":
+        if self._entered != session or self._subject.options.sessions == "reload":
             self._leave()
-            llama.load_state(self._saved[session]) if session in self._saved else llama.reset()
+            if session in self._saved:
+                llama.load_state(self._saved[session])
+            else:
+                llama.reset()
             self._entered = session
         return llama
 
@@ -205,7 +210,7 @@ class _StopError(Exception):
 class _Ear:
     """Stands where a `Llama` calls `llama_decode`, and writes down what goes by."""
 
-    def __init__(self, subject: LlamaCpp, llama: Any, most: int | None) -> None:
+    def __init__(self, subject: LlamaCpp, llama: Foreign, most: int | None) -> None:
         self._subject, self._llama, self._most = subject, llama, most
         self.calls: list[Call] = []
         self.reused: int | None = None
@@ -220,16 +225,16 @@ class _Ear:
         self._llama._ctx.decode = self._decode
         self.begin()
 
-    def __call__(self, batch: Any) -> None:
+    def __call__(self, batch: Foreign) -> None:
         if self._most is not None and len(self.calls) == self._most:
             raise _StopError
         self.begin()
         raw = batch.batch
-        fed = {"input_ids": raw.token[: raw.n_tokens], "position_ids": raw.pos[: raw.n_tokens]}
+        ids, positions = (np.array([fed[: raw.n_tokens]], np.int64) for fed in (raw.token, raw.pos))
         self._decode(batch)
         row = self._subject.library.llama_get_logits_ith(self._llama.ctx, -1)
         logits = np.ctypeslib.as_array(row, (self._subject.vocab_size,)).copy()
-        self.calls.append(Call(feeds={name: np.array([ids], np.int64) for name, ids in fed.items()}, logits=logits))
+        self.calls.append(Call(ids=ids, positions=positions, logits=logits))
 
     def begin(self) -> None:
         """Before the first call, or after a turn that made none: what it starts from."""
@@ -241,13 +246,13 @@ class _Ear:
         return read_state(self._subject.library, self._llama.ctx, self._subject.heads)
 
 
-def _play(subject: LlamaCpp, llama: Any, op: Turn, prompt: Sequence[int]) -> Observation:
+def _play(subject: LlamaCpp, llama: Foreign, op: Turn, prompt: Sequence[int]) -> Observation:
     """One turn on a `Llama` that holds the session's state. Nothing here ends it at an end token: `generate` does not."""
     if op.cancel_after == 0:
         return Observation(tokens=(), stop="cancelled")
     tokens: list[int] = []
     llama._requires_eval = True  # as after load_state
-    replies = _generate if subject.options["way"] == "generate" else _evaluate
+    replies = _generate if subject.options.way == "generate" else _evaluate
     stop = "length"
     with _Ear(subject, llama, op.cancel_after) as ear:
         try:
@@ -264,11 +269,11 @@ def _play(subject: LlamaCpp, llama: Any, op: Turn, prompt: Sequence[int]) -> Obs
     )  # fmt: skip
 
 
-def _generate(llama: Any, prompt: Sequence[int]) -> Iterator[int]:
+def _generate(llama: Foreign, prompt: Sequence[int]) -> Iterator[int]:
     yield from llama.generate(list(prompt), temp=0.0)
 
 
-def _evaluate(llama: Any, prompt: Sequence[int]) -> Iterator[int]:
+def _evaluate(llama: Foreign, prompt: Sequence[int]) -> Iterator[int]:
     held = [int(token) for token in llama.input_ids[: llama.n_tokens]]
     same = (at for at, (old, new) in enumerate(zip(held, prompt, strict=False)) if old != new)
     llama.n_tokens = min(next(same, min(len(held), len(prompt))), len(prompt) - 1)
@@ -281,13 +286,7 @@ def _evaluate(llama: Any, prompt: Sequence[int]) -> Iterator[int]:
         yield rest[0]
 
 
-def _positive(name: str, text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise SubjectError(f"option {name}={text}: give a whole number of positions, 1 or more")
-    return int(text)
-
-
-def _import() -> Any:
+def _import() -> Foreign:
     try:
         return import_module("llama_cpp")
     except (ImportError, RuntimeError, OSError) as error:
