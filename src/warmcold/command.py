@@ -24,8 +24,10 @@ def command(app: typer.Typer, config: Callable[..., C], name: str | None = None)
 
         call.__doc__ = run.__doc__
         call.__name__ = run.__name__
-        call.__annotations__ = get_type_hints(config, include_extras=True)
-        call.__signature__ = inspect.signature(config).replace(return_annotation=None)  # type: ignore[attr-defined]  # read by typer
+        hints = get_type_hints(config, include_extras=True)
+        fields = [part.replace(annotation=hints[name]) for name, part in inspect.signature(config).parameters.items()]
+        call.__annotations__ = hints
+        call.__signature__ = inspect.Signature(fields)  # type: ignore[attr-defined]  # typer reads it
         app.command(name)(call)
         return run
 
