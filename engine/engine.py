@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .backends.base import Backend, BackendState
+from .contract.arrays import HostArray
 from .contract.errors import UsageError
 from .contract.probe import Probe, no_probe
 from .contract.request import Completion, GateReason, SamplingParams
@@ -73,7 +74,7 @@ class LiveKv:
 
     length: int
     context: tuple[int, ...]
-    arrays: tuple[tuple[NDArray[Any], NDArray[Any]], ...]
+    arrays: tuple[tuple[HostArray, HostArray], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ class Engine:
         *,
         take: Callable[[], Retained | None],
         put_back: Callable[[Retained | None], None],
-        inputs: Mapping[str, NDArray[Any]] | None = None,
+        inputs: Mapping[str, HostArray] | None = None,
         adapter: str | None = None,
         salt: Any = None,
         reuse: bool = True,
@@ -231,7 +232,7 @@ class Engine:
             held += self.cache.held_pages()
         self.pool.check_invariants(held)
 
-    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def bare(self, feeds: Mapping[str, HostArray]) -> dict[str, HostArray]:
         """One stateless model call; see `Backend.bare`."""
         return self._core.backend.bare(feeds)
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract.arrays import Device
+from ..contract.arrays import Device, HostArray
 from ..kv.layout import KvGeometry, Part, Physical
 
-Feeds = Mapping[str, NDArray[Any]]
+Feeds = Mapping[str, HostArray]
 Fill = Callable[[int, Part, Any, Physical], None]
 
 
@@ -58,7 +58,7 @@ class BackendState(Protocol):
     def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
         """Flat view of one layer's buffer and its layout; valid until the next step, rewind, load or reset."""
 
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
+    def physical(self, layer: int, part: Part) -> HostArray:
         """The whole array `[1, H, capacity, D]` on the host, for an observer; valid no longer than `present`."""
 
 
@@ -79,7 +79,7 @@ class Backend(Protocol):
         Afterwards `state.kv_len` has grown by S. If it raises, `state` is poisoned and must be dropped.
         """
 
-    def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+    def bare(self, feeds: Feeds) -> dict[str, HostArray]:
         """One stateless call of the same kernels: past arrays among `feeds`, all outputs by name, copied to the host.
 
         For a harness that keeps the cache itself. No session, policy, page or capacity is involved.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.typing import NDArray
-
-from ..contract.arrays import Device
+from ..contract.arrays import Device, HostArray
 from ..contract.probe import Probe
 from ..kv.buffers import KvBuffers
 from ..kv.layout import Part, Physical
@@ -62,6 +60,6 @@ class BufferState:
         """See `BackendState.present`."""
         return self.buffers.present(layer, part)
 
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
+    def physical(self, layer: int, part: Part) -> HostArray:
         """See `BackendState.physical`."""
         return self.device.to_host(self.buffers.array(layer, part))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..contract.arrays import HostArray
 from ..contract.errors import BackendError, UsageError, WarmcoldError
 from ..contract.probe import Probe, no_probe
 from ..graph.compile import compile_model
@@ -77,7 +78,7 @@ class NativeBackend:
         logits = self.compiled.device.to_host(found[self.compiled.logits])
         return np.asarray(logits, dtype=np.float32)
 
-    def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+    def bare(self, feeds: Feeds) -> dict[str, HostArray]:
         """As `Backend.bare`. UsageError when a past array is missing or is not shaped `[1, H, n, D]` as its layer."""
         past = self._past_arrays(feeds)
         held = past[0][0].shape[2] if past else 0

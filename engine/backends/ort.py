@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from ..contract.arrays import HOST
+from ..contract.arrays import HOST, HostArray
 from ..contract.errors import BackendError, ModelError, UsageError
 from ..contract.probe import Probe, no_probe
 from ..kv.buffers import KvBuffers
@@ -117,7 +117,7 @@ class OrtBackend:
         except Exception as error:  # whatever the runtime or a probe raises, the state is poisoned
             raise BackendError(f"failed on {_shapes(feeds)} over {state.kv_len} positions: {error}") from error
 
-    def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+    def bare(self, feeds: Feeds) -> dict[str, HostArray]:
         """See `Backend.bare`."""
         names = [output.name for output in self._model.session.get_outputs()]
         return dict(zip(names, self._model.session.run(names, dict(feeds)), strict=True))
@@ -235,12 +235,12 @@ class OrtGrowingState:
         physical = Physical(heads=spec.heads, capacity=self._length, head_dim=spec.head_dim)
         return self.pairs()[layer][part].numpy().reshape(-1), physical
 
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
+    def physical(self, layer: int, part: Part) -> HostArray:
         """The array `[1, H, kv_len, D]` itself, for an observer; valid while this state holds it."""
         return np.asarray(self.pairs()[layer][part].numpy())
 
 
-def _owned(array: NDArray[Any]) -> Any:
+def _owned(array: HostArray) -> Any:
     """An OrtValue with memory of its own: `ortvalue_from_numpy` would alias the source, so it gets a private copy."""
     value = ort.OrtValue.ortvalue_from_shape_and_type(array.shape, array.dtype.type, "cpu", 0)
     if array.size:
@@ -253,7 +253,7 @@ def _copied(logits: Any, last_only: bool) -> NDArray[np.float32]:
     return np.array(rows[:, -1:, :] if last_only else rows, dtype=np.float32)
 
 
-def _empty(layer: Any) -> NDArray[Any]:
+def _empty(layer: Any) -> HostArray:
     return np.zeros((1, layer.heads, 0, layer.head_dim), dtype=storage_dtype(layer.dtype))
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..contract.arrays import HostArray
 from ..kv.layout import Part, storage_dtype
 from ..package.resolve import ModelSpec
 
@@ -71,7 +71,7 @@ class RawLoop:
                 binding.bind_ortvalue_input(name, value)
             binding.bind_output(made, "cpu")
 
-    def _feeds(self, tokens: Sequence[int]) -> dict[str, NDArray[Any]]:
+    def _feeds(self, tokens: Sequence[int]) -> dict[str, HostArray]:
         spec, stop = self._spec, self.length + len(tokens)
         values = {
             spec.input_ids: np.asarray([tokens]),
@@ -81,6 +81,6 @@ class RawLoop:
         return {name: array.astype(spec.dtypes[name]) for name, array in values.items() if name is not None}
 
 
-def _noise(capacity: int, layer: Any) -> NDArray[Any]:
+def _noise(capacity: int, layer: Any) -> HostArray:
     shape = (1, layer.heads, capacity, layer.head_dim)
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32).astype(storage_dtype(layer.dtype))

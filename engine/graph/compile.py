@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..contract.arrays import HOST, Device, find_device
+from ..contract.arrays import HOST, Device, HostArray, find_device
 from ..contract.errors import UsageError
 from ..kernels.arithmetic import Anchored, Arithmetic, Free
 from ..kernels.call import Call, Kernel
@@ -29,7 +28,7 @@ from .plan import CompiledModel, Step
 from .precision import Precision, kind_of
 
 Pairs = Sequence[tuple[str, str]]
-Known = tuple[NDArray[Any] | None, ...]
+Known = tuple[HostArray | None, ...]
 SMALL = 64
 
 
@@ -82,7 +81,7 @@ def compile_model(
     )
 
 
-def _weight(node: Node, constants: Constants) -> NDArray[Any] | None:
+def _weight(node: Node, constants: Constants) -> HostArray | None:
     return stored_matrix(node, constants.wide(node.inputs[1])) if len(node.inputs) > 1 else None
 
 
@@ -93,7 +92,7 @@ def _past_kinds(past: Pairs, geometry: KvGeometry) -> dict[str, str | None]:
 
 
 def _arithmetic(
-    device: Device, weights: Sequence[NDArray[Any]], numerics: str
+    device: Device, weights: Sequence[HostArray], numerics: str
 ) -> tuple[tuple[Arithmetic, Arithmetic], int | None]:
     """The arithmetic on the host and on the device, and the row tile that the device's BLAS allows."""
     if numerics == "fast":
@@ -104,7 +103,7 @@ def _arithmetic(
     return (Anchored(HOST, host_tile), Anchored(device, tile)), tile
 
 
-def canonical(value: NDArray[Any]) -> NDArray[Any]:
+def canonical(value: HostArray) -> HostArray:
     """The value contiguous and aligned, in place if it is: BLAS takes its fast path, and always the same one."""
     return np.require(value, requirements=["C", "A"])
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
-from ..contract.arrays import HOST, silence
+from ..contract.arrays import HOST, HostArray, silence
 from ..contract.errors import ModelError
 from ..kernels.arithmetic import Free
 from ..kernels.call import Call, Kernel
@@ -31,7 +29,7 @@ class Library:
         kernel = find_kernel(node.domain, node.op_type, node.version)
         return (kernel, False) if kernel is not None else (self._fallback(node), True)
 
-    def evaluate(self, node: Node, inputs: list[NDArray[Any] | None]) -> Sequence[Any]:
+    def evaluate(self, node: Node, inputs: list[HostArray | None]) -> Sequence[Any]:
         """Run one node on the host, now."""
         kernel, _ = self.find(node)
         wide = tuple(widened(value) for value in inputs)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs are published
-from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from ..contract.arrays import HostArray
 from ..contract.errors import ModelError
 
 Dim = int | str | None
@@ -70,7 +70,7 @@ class GraphModel:
         """Names of the stored weights."""
         return frozenset(self._tensors)
 
-    def initializer(self, name: str) -> NDArray[Any]:
+    def initializer(self, name: str) -> HostArray:
         """The weight `name`, read now: a read-only map of external data, else a copy. KeyError for another name."""
         tensor = self._tensors[name]
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -165,7 +165,7 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def _mapped(path: Path, tensor: TensorProto) -> NDArray[Any]:
+def _mapped(path: Path, tensor: TensorProto) -> HostArray:
     file, offset, length = _external_span(path, tensor)
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     shape = tuple(tensor.dims)

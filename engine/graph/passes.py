@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from numpy.typing import NDArray
-
+from ..contract.arrays import HostArray
 from ..contract.errors import ModelError
 from ..kv.layout import widen
 from .load import GraphModel, Node
@@ -98,7 +97,7 @@ def _appended(node: Node, past: Mapping[str, Place]) -> list[str]:
     return [node.outputs[made] for taken, made in present_of(node) if node.inputs[taken] in past]
 
 
-Evaluate = Callable[[Node, list[NDArray[Any] | None]], Sequence[Any]]
+Evaluate = Callable[[Node, list[HostArray | None]], Sequence[Any]]
 
 
 class Constants:
@@ -106,24 +105,24 @@ class Constants:
 
     def __init__(self, graph: GraphModel) -> None:
         self._graph = graph
-        self._known: dict[str, NDArray[Any]] = {}
-        self._wide: dict[str, NDArray[Any]] = {}
+        self._known: dict[str, HostArray] = {}
+        self._wide: dict[str, HostArray] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._known or name in self._graph.initializers
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> HostArray:
         if name not in self._known:
             self._known[name] = self._graph.initializer(name)
         return self._known[name]
 
-    def find(self, name: str) -> NDArray[Any] | None:
+    def find(self, name: str) -> HostArray | None:
         """The value, or None when it depends on an input."""
         if name not in self:
             return None
         return self[name]
 
-    def wide(self, name: str) -> NDArray[Any] | None:
+    def wide(self, name: str) -> HostArray | None:
         """As `find`, a 16-bit value as float32; widened once."""
         if name not in self._wide and name in self:
             value = self[name]

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..contract.arrays import Device, dtype_name
+from ..contract.arrays import Device, HostArray, dtype_name
 from ..kernels.call import Run
 from ..kv.layout import narrow, storage_dtype, widen
 from .load import Node
@@ -117,7 +116,7 @@ def _rounding(run: Run, kinds: Mapping[int, str], device: Device) -> Run:
     return call
 
 
-def evaluated(node: Node, run: Callable[..., Any], inputs: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:
+def evaluated(node: Node, run: Callable[..., Any], inputs: Sequence[HostArray | None]) -> list[HostArray]:
     """The outputs of a node whose inputs are all known, in the dtypes that the graph declares. `run` gets them wide."""
     kinds = output_kinds(node, [kind_of(dtype_name(value)) if value is not None else None for value in inputs])
     result = run(*(widened(value) for value in inputs))
@@ -126,6 +125,6 @@ def evaluated(node: Node, run: Callable[..., Any], inputs: Sequence[NDArray[Any]
     return [narrow(value.astype(np.float32), kind) if kind else value for value, kind in pairs]
 
 
-def widened(value: NDArray[Any] | None) -> NDArray[Any] | None:
+def widened(value: HostArray | None) -> HostArray | None:
     """A 16-bit array as float32, any other as it is."""
     return widen(value) if value is not None and kind_of(dtype_name(value)) else value

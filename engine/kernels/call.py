@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..contract.arrays import Device
+from ..contract.arrays import Device, HostArray
 from ..contract.errors import ModelError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Call:
     node: Node
     device: Device
     math: Arithmetic
-    constants: tuple[NDArray[Any] | None, ...] = ()
+    constants: tuple[HostArray | None, ...] = ()
 
     @property
     def xp(self) -> Any:
@@ -42,7 +41,7 @@ class Call:
         """The attribute, or `default` when the node does not set it."""
         return self.node.attributes.get(name, default)
 
-    def constant(self, index: int) -> NDArray[Any] | None:
+    def constant(self, index: int) -> HostArray | None:
         """Input `index` as numpy when it is known at compile time, else None."""
         return self.constants[index] if index < len(self.constants) else None
 

@@ -6,9 +6,8 @@ Source: ONNX operator specification. Broadcasting is NumPy's from opset 7 on, so
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
-from ..contract.arrays import dtype_name, dtype_of
+from ..contract.arrays import Array, dtype_name, dtype_of
 from .call import Call, Kernel, Run, Table, versions
 
 # TensorProto.DataType: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
@@ -57,7 +56,7 @@ def variadic(name: str) -> Kernel:
 def _divide(call: Call) -> Run:
     xp = call.xp
 
-    def run(a: Any, b: Any) -> Any:
+    def run(a: Array, b: Array) -> Array:
         if dtype_name(a).startswith("float"):
             return xp.divide(a, b)
         quotient = xp.floor_divide(a, b)  # ONNX truncates towards zero
@@ -72,7 +71,7 @@ def _power(call: Call) -> Run:
     if exponent is not None and exponent.size == 1 and exponent.item() == 2:
         return lambda x, _: x * x  # one rounding, in every layout
 
-    def run(x: Any, y: Any) -> Any:
+    def run(x: Array, y: Array) -> Array:
         return xp.pow(contiguous(x), xp.astype(y, x.dtype))
 
     return run
@@ -83,7 +82,7 @@ def _modulo(call: Call) -> Run:
     if not call.attribute("fmod", 0):
         return xp.remainder  # type: ignore[no-any-return]
 
-    def run(a: Any, b: Any) -> Any:
+    def run(a: Array, b: Array) -> Array:
         rest = xp.remainder(xp.abs(a), xp.abs(b))  # exact; the sign is the dividend's, as in C
         return xp.where(xp.less(a, xp.zeros_like(a)), -rest, rest)
 
@@ -106,7 +105,7 @@ def _cast_like(call: Call) -> Run:
 def _clip(call: Call) -> Run:
     xp = call.xp
 
-    def run(x: Any, low: Any = None, high: Any = None) -> Any:
+    def run(x: Array, low: Array = None, high: Array = None) -> Array:
         x = x if low is None else xp.maximum(x, low)
         return x if high is None else xp.minimum(x, high)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..contract.arrays import Array, HostArray
 from .call import Call, Kernel, Run, Table, versions
 
 if TYPE_CHECKING:
     from ..graph.load import Node
 
 
-def stored_matrix(node: Node, right: NDArray[Any] | None) -> NDArray[Any] | None:
+def stored_matrix(node: Node, right: HostArray | None) -> HostArray | None:
     """The weight `[K, N]` of a product whose right operand is `right`: only its rows vary from call to call.
 
     None when the right operand is not known, or `node` is no product with one stored matrix.
@@ -28,7 +28,7 @@ def _matmul(call: Call) -> Run:
         return call.math.times_weight
     product, xp = call.math.product, call.xp
 
-    def run(a: Any, b: Any) -> Any:
+    def run(a: Array, b: Array) -> Array:
         if a.ndim >= 2 and b.ndim >= 2:
             return product(a, b)
         left = a if a.ndim > 1 else xp.reshape(a, (1, -1))
@@ -48,7 +48,7 @@ def _gemm(call: Call) -> Run:
     if weight is not None:
         weight = call.device.from_host(np.require(weight, requirements=["C", "A"]))
 
-    def run(a: Any, b: Any, c: Any = None) -> Any:
+    def run(a: Array, b: Array, c: Array = None) -> Array:
         left = xp.matrix_transpose(a) if flip_a else a
         right = xp.matrix_transpose(b) if flip_b else b
         out = multiply(left, right if weight is None else weight)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
+from ..contract.arrays import Array
 from .call import Call, Kernel, Run, Table, ints, versions
 
 
@@ -26,7 +26,7 @@ def _size(call: Call) -> Run:
 def _reshape(call: Call) -> Run:
     xp, zero_is_zero = call.xp, call.attribute("allowzero", 0)
 
-    def run(x: Any, target: Any) -> Any:
+    def run(x: Array, target: Array) -> Array:
         shape = ints(target)
         if not zero_is_zero:
             shape = tuple(x.shape[axis] if extent == 0 else extent for axis, extent in enumerate(shape))
@@ -38,7 +38,7 @@ def _reshape(call: Call) -> Run:
 def _flatten(call: Call) -> Run:
     xp, axis = call.xp, call.attribute("axis", 1)
 
-    def run(x: Any) -> Any:
+    def run(x: Array) -> Array:
         split = axis if axis >= 0 else x.ndim + axis
         return xp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
 
@@ -48,7 +48,7 @@ def _flatten(call: Call) -> Run:
 def _squeeze(call: Call) -> Run:
     xp, fixed = call.xp, call.attribute("axes")
 
-    def run(x: Any, axes: Any = None) -> Any:
+    def run(x: Array, axes: Array = None) -> Array:
         given = fixed if axes is None else ints(axes)
         chosen = given if given is not None else tuple(i for i, extent in enumerate(x.shape) if extent == 1)
         return xp.squeeze(x, axis=tuple(chosen))
@@ -59,7 +59,7 @@ def _squeeze(call: Call) -> Run:
 def _unsqueeze(call: Call) -> Run:
     xp, fixed = call.xp, call.attribute("axes")
 
-    def run(x: Any, axes: Any = None) -> Any:
+    def run(x: Array, axes: Array = None) -> Array:
         given = fixed if axes is None else ints(axes)
         rank = x.ndim + len(given)
         new = {axis % rank for axis in given}
@@ -86,11 +86,11 @@ def _slice(call: Call) -> Run:
     return lambda x, starts, ends, axes=None, steps=None: _sliced(x, starts, ends, axes, steps)
 
 
-def _sliced(x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+def _sliced(x: Array, starts: Array, ends: Array, axes: Array, steps: Array) -> Array:
     first, last = ints(starts), ints(ends)
     along = range(len(first)) if axes is None else ints(axes)
     strides = (1,) * len(first) if steps is None else ints(steps)
-    window: list[Any] = [slice(None)] * x.ndim
+    window: list[Array] = [slice(None)] * x.ndim
     for axis, start, stop, step in zip(along, first, last, strides, strict=True):
         window[axis] = _bounds(start, stop, step, x.shape[axis])
     return x[tuple(window)]
@@ -105,10 +105,10 @@ def _bounds(start: int, stop: int, step: int, extent: int) -> slice:
 def _split(call: Call) -> Run:
     axis, fixed, pieces = call.attribute("axis", 0), call.attribute("split"), len(call.node.outputs)
 
-    def run(x: Any, sizes: Any = None) -> tuple[Any, ...]:
+    def run(x: Array, sizes: Array = None) -> tuple[Array, ...]:
         given = fixed if sizes is None else ints(sizes)
         edges = itertools.accumulate(given or _equal_parts(x.shape[axis], pieces), initial=0)
-        window: list[Any] = [slice(None)] * x.ndim
+        window: list[Array] = [slice(None)] * x.ndim
         parts = []
         for start, stop in itertools.pairwise(edges):
             window[axis] = slice(start, stop)
@@ -148,7 +148,7 @@ def _constant(call: Call) -> Run:
     return lambda: value
 
 
-def _constant_value(call: Call) -> Any:
+def _constant_value(call: Call) -> Array:
     for name, dtype in (("value_float", np.float32), ("value_floats", np.float32)):
         if call.attribute(name) is not None:
             return np.asarray(call.attribute(name), dtype=dtype)

@@ -8,12 +8,12 @@ that failed) and nothing may read them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from ..contract.arrays import Array, Namespace
 from ..contract.probe import Probe, no_probe
 from .layout import KvGeometry, Part, Physical, capacity_bucket, storage_dtype
 
-Pair = tuple[Any, Any]
+Pair = tuple[Array, Array]
 
 
 class KvBuffers:
@@ -23,7 +23,7 @@ class KvBuffers:
         self,
         geometry: KvGeometry,
         *,
-        xp: Any,
+        xp: Namespace,
         min_capacity: int,
         max_context: int,
         poison: float | None = None,
@@ -89,30 +89,30 @@ class KvBuffers:
         twin.advance(self._length)
         return twin
 
-    def array(self, layer: int, part: Part) -> Any:
+    def array(self, layer: int, part: Part) -> Array:
         """The physical array `[1, H, capacity, D]` itself; valid until the next `reserve`."""
         return self._pairs[layer][part]
 
-    def view(self, layer: int, part: Part, length: int) -> Any:
+    def view(self, layer: int, part: Part, length: int) -> Array:
         """The first `length` positions, `[1, H, length, D]`, without a copy (head stride stays capacity * D)."""
         if not self._pairs:
             spec = self.geometry.layers[layer]
             return self._xp.zeros((1, spec.heads, 0, spec.head_dim), dtype=storage_dtype(spec.dtype))
         return self._pairs[layer][part][:, :, :length, :]
 
-    def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
+    def present(self, layer: int, part: Part) -> tuple[Array, Physical]:
         """The array as a flat view, and how to read it."""
         spec = self.geometry.layers[layer]
         physical = Physical(heads=spec.heads, capacity=self._capacity, head_dim=spec.head_dim)
         return self._xp.reshape(self._pairs[layer][part], (-1,)), physical
 
-    def append(self, layer: int, part: Part, rows: Any) -> None:
+    def append(self, layer: int, part: Part, rows: Array) -> None:
         """Write `rows` `[1, H, n, D]` behind the valid positions of one layer; `advance` makes them valid."""
         self._probe("append", {"layer": layer, "part": part})
         start = self._length
         self._pairs[layer][part][:, :, start : start + rows.shape[2], :] = rows
 
-    def _relocated(self, layer: int, part: Part, capacity: int) -> Any:
+    def _relocated(self, layer: int, part: Part, capacity: int) -> Array:
         """A fresh array of the new capacity that already holds the valid positions, every head at its new stride."""
         spec = self.geometry.layers[layer]
         shape = (1, spec.heads, capacity, spec.head_dim)
@@ -139,11 +139,11 @@ class KvSlot:
         """Positions valid before this step."""
         return self.buffers.current_kv_len()
 
-    def past(self) -> Any:
+    def past(self) -> Array:
         """Valid positions before this step, `[1, H, length, D]`."""
         return self.buffers.view(self.layer, self.part, self.length)
 
-    def append(self, rows: Any) -> Any:
+    def append(self, rows: Array) -> Array:
         """Append this step's rows `[1, H, n, D]`; returns the present, `[1, H, length + n, D]`, a view."""
         self.buffers.append(self.layer, self.part, rows)
         return self.buffers.view(self.layer, self.part, self.length + rows.shape[2])

@@ -7,10 +7,10 @@ differ from layer to layer. Conservation: `free + held == total`, a held page ha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
+from ..contract.arrays import Array
 from .layout import FloatRows, KvGeometry, Part
 
 
@@ -81,7 +81,7 @@ class PagePool:
         assert len(set(self._free)) == len(self._free), f"free list has duplicates: {self._free}"
         assert {p for p in range(self.total) if not counts[p]} == set(self._free), f"free list {self._free} vs {counts}"
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Array]:
         """Plain data for an observer: `free` (list of page numbers) and `holders` (count per page)."""
         return {"free": list(self._free), "holders": list(self._holders)}
 
