@@ -17,7 +17,7 @@ from ..engine import Engine
 from ..kv.layout import Part, Physical, capacity_bucket, narrow, write_present
 from ..turn.decoder import Decoder
 from ..turn.session import Session
-from ..turn.turn import Retained
+from ..turn.slot import Retained
 from .raw import RawLoop
 
 Turn = Callable[[int], float]
@@ -115,12 +115,12 @@ class RawArm:
         """With as much room as an engine makes for `length` positions."""
         options = self._engine.options
         room = capacity_bucket(length, min_capacity=options.min_capacity, max_context=self._engine.max_context)
-        return RawLoop(self._engine.spec, self._engine._weights, capacity=room)
+        return RawLoop(self._engine.spec, self._engine.weights, capacity=room)
 
 
 def planted(engine: Engine, context: Sequence[int], salt: Any = None) -> Session:
     """A session that retains `context`, with noise for its keys and values."""
-    core, rng = engine._core, np.random.default_rng(0)
+    core, rng = engine.core, np.random.default_rng(0)
     state = core.backend.new_state()
 
     def fill(layer: int, part: Part, flat: Any, physical: Physical) -> None:
@@ -131,10 +131,8 @@ def planted(engine: Engine, context: Sequence[int], salt: Any = None) -> Session
     state.load(len(context), fill)
     identity = engine.identity(salt)
     assert identity is not None
-    session = engine.session()
     decoder = Decoder(core.spec, core.backend, state)
-    session._put_back(Retained(context=tuple(context), identity=identity, decoder=decoder))
-    return session
+    return engine.session(Retained(context=tuple(context), identity=identity, decoder=decoder))
 
 
 def timed(run: Callable[[], object]) -> float:

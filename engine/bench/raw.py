@@ -32,7 +32,7 @@ class RawLoop:
         self.length = n
         if self._model.shared_buffer:
             return
-        names = [name for pair in self._model.past for name in pair]
+        names = [name for pair in self._spec.past for name in pair]
         arrays = [np.ascontiguousarray(array[:, :, :n]) for pair in self._buffers for array in pair]
         self._bound = list(zip(names, arrays, strict=True))
 
@@ -42,8 +42,8 @@ class RawLoop:
         feeds = self._feeds(tokens)
         for name, array in feeds.items():
             binding.bind_cpu_input(name, array)
-        binding.bind_output(self._model.logits, "cpu")
-        present = [name for pair in self._model.present for name in pair]
+        binding.bind_output(self._spec.logits, "cpu")
+        present = [name for pair in self._spec.present for name in pair]
         if self._model.shared_buffer:
             self._bind_shared(binding, present)
         else:
@@ -56,7 +56,7 @@ class RawLoop:
         return logits
 
     def _bind_shared(self, binding: Any, present: Sequence[str]) -> None:
-        past = [name for pair in self._model.past for name in pair]
+        past = [name for pair in self._spec.past for name in pair]
         arrays = [array for pair in self._buffers for array in pair]
         for taken, made, array in zip(past, present, arrays, strict=True):
             place = ("cpu", 0, array.dtype, array.shape, array.ctypes.data)

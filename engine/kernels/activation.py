@@ -54,7 +54,7 @@ def softmax_last(call: Call, x: Array) -> Array:
 TABLE: Table = {
     **versions("Sigmoid", Kernel(_sigmoid), 6),
     **versions("Tanh", transcendental("tanh"), 6),
-    **versions("Relu", Kernel(_relu), 6),
+    **versions("Relu", Kernel(_relu, moves=True), 6),
     **versions("Softmax", Kernel(_softmax_flattened), 1),
     **versions("Softmax", Kernel(_softmax), 13),
 }

@@ -252,4 +252,8 @@ def _refuse_variants(call: Call) -> None:
         raise call.refuse("output_qk")
 
 
-TABLE: Table = versions("GroupQueryAttention", Kernel(_group_query_attention, host=(5, 6)), 1, domain="com.microsoft")
+_GROUP_QUERY = Kernel(
+    _group_query_attention, host=(5, 6), appends=((3, 1), (4, 2)), in_place=True, window="local_window_size"
+)
+
+TABLE: Table = versions("GroupQueryAttention", _GROUP_QUERY, 1, domain="com.microsoft")

@@ -19,4 +19,4 @@ def _gather(call: Call) -> Run:
     return run
 
 
-TABLE: Table = versions("Gather", Kernel(_gather), 1)
+TABLE: Table = versions("Gather", Kernel(_gather, moves=True), 1)

@@ -2,6 +2,7 @@
 
 Source: ONNX LayerNormalization (17), RMSNormalization (23); onnxruntime contrib SimplifiedLayerNormalization,
 SkipSimplifiedLayerNormalization, SkipLayerNormalization (com.microsoft 1).
+Mean and inverse root are float32, whatever the data is.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _plain(make: Callable[[Call, float], Normal], *, has_mean: bool) -> Kernel:
 
         return run
 
-    return Kernel(build)
+    return Kernel(build, wide=(1, 2))
 
 
 def _skip(make: Callable[[Call, float], Normal], *, has_beta: bool) -> Kernel:
@@ -73,7 +74,7 @@ def _skip(make: Callable[[Call, float], Normal], *, has_beta: bool) -> Kernel:
 
         return run
 
-    return Kernel(build)
+    return Kernel(build, wide=(1, 2))
 
 
 TABLE: Table = {

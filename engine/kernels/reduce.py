@@ -12,7 +12,7 @@ from ..contract.arrays import Array, Namespace
 from .call import Call, Kernel, Run, Table, ints, versions
 
 
-def _reduction(fold: Callable[[Call], Callable[[Array], Array]]) -> Kernel:
+def _reduction(fold: Callable[[Call], Callable[[Array], Array]], *, moves: bool = False) -> Kernel:
     """A kernel from `fold`, which reduces the last axis of a contiguous array to extent 1."""
 
     def build(call: Call) -> Run:
@@ -31,7 +31,7 @@ def _reduction(fold: Callable[[Call], Callable[[Array], Array]]) -> Kernel:
 
         return run
 
-    return Kernel(build, host=(1,))
+    return Kernel(build, host=(1,), moves=moves)
 
 
 def _flattened(xp: Namespace, x: Array, along: list[int]) -> Array:
@@ -61,6 +61,6 @@ def _extreme(name: str) -> Callable[[Call], Callable[[Array], Array]]:
 TABLE: Table = {
     **versions("ReduceSum", _reduction(_sum), 1),
     **versions("ReduceMean", _reduction(_mean), 1),
-    **versions("ReduceMax", _reduction(_extreme("max")), 1),
-    **versions("ReduceMin", _reduction(_extreme("min")), 1),
+    **versions("ReduceMax", _reduction(_extreme("max"), moves=True), 1),
+    **versions("ReduceMin", _reduction(_extreme("min"), moves=True), 1),
 }

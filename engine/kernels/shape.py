@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..contract.arrays import Array
-from .call import Call, Kernel, Run, Table, ints, versions
+from .call import Call, Kernel, Kind, Run, Table, ints, narrow_name, no_float, versions
+from .node import Node
 
 
 def _shape(call: Call) -> Run:
@@ -139,6 +141,10 @@ def _constant_of_shape(call: Call) -> Run:
     return lambda target: np.full(ints(target), value.item(), dtype=value.dtype)
 
 
+def _value_kind(node: Node, inputs: Sequence[Kind]) -> Kind:
+    return narrow_name(str(getattr(node.attributes.get("value"), "dtype", "")))
+
+
 def _range(call: Call) -> Run:
     return lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
 
@@ -166,20 +172,20 @@ def _triangle(call: Call) -> Run:
 
 
 TABLE: Table = {
-    **versions("Shape", Kernel(_shape, host_output=True), 1),
-    **versions("Size", Kernel(_size, host_output=True), 1),
-    **versions("Reshape", Kernel(_reshape, host=(1,)), 5),
-    **versions("Flatten", Kernel(_flatten), 1),
-    **versions("Squeeze", Kernel(_squeeze, host=(1,)), 1),
-    **versions("Unsqueeze", Kernel(_unsqueeze, host=(1,)), 1),
-    **versions("Transpose", Kernel(_transpose), 1),
-    **versions("Concat", Kernel(_concat), 4),
-    **versions("Slice", Kernel(_slice, host=(1, 2, 3, 4)), 1),
-    **versions("Split", Kernel(_split, host=(1,)), 2),
-    **versions("Expand", Kernel(_expand, host=(1,)), 8),
-    **versions("Tile", Kernel(_tile, host=(1,)), 6),
-    **versions("ConstantOfShape", Kernel(_constant_of_shape, host=(0,), host_output=True), 9),
+    **versions("Shape", Kernel(_shape, host_output=True, kind=no_float, extents=True), 1),
+    **versions("Size", Kernel(_size, host_output=True, kind=no_float, extents=True), 1),
+    **versions("Reshape", Kernel(_reshape, host=(1,), moves=True), 5),
+    **versions("Flatten", Kernel(_flatten, moves=True), 1),
+    **versions("Squeeze", Kernel(_squeeze, host=(1,), moves=True), 1),
+    **versions("Unsqueeze", Kernel(_unsqueeze, host=(1,), moves=True), 1),
+    **versions("Transpose", Kernel(_transpose, moves=True), 1),
+    **versions("Concat", Kernel(_concat, moves=True), 4),
+    **versions("Slice", Kernel(_slice, host=(1, 2, 3, 4), moves=True), 1),
+    **versions("Split", Kernel(_split, host=(1,), moves=True), 2),
+    **versions("Expand", Kernel(_expand, host=(1,), moves=True), 8),
+    **versions("Tile", Kernel(_tile, host=(1,), moves=True), 6),
+    **versions("ConstantOfShape", Kernel(_constant_of_shape, host=(0,), host_output=True, kind=_value_kind), 9),
     **versions("Range", Kernel(_range, host=(0, 1, 2), host_output=True), 11),
     **versions("Constant", Kernel(_constant, host_output=True), 1),
-    **versions("Trilu", Kernel(_triangle, host=(1,)), 14),
+    **versions("Trilu", Kernel(_triangle, host=(1,), moves=True), 14),
 }

@@ -108,4 +108,4 @@ def _refuse_variants(call: Call) -> None:
             raise call.refuse(name)
 
 
-TABLE: Table = versions("Attention", Kernel(_standard_attention), 23)
+TABLE: Table = versions("Attention", Kernel(_standard_attention, appends=((4, 1), (5, 2))), 23)

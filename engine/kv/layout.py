@@ -37,11 +37,15 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKv:
-    """One attention layer's KV: `heads` key/value heads of `head_dim` channels, stored as `dtype` (a numpy name)."""
+    """One attention layer's KV: `heads` key/value heads of `head_dim` channels, stored as `dtype` (a numpy name).
+
+    `window`: how many keys a query of this layer sees, itself included; None for all.
+    """
 
     heads: int
     head_dim: int
     dtype: str = "float32"
+    window: int | None = None
 
     @property
     def row_floats(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..turn.identity import Identity
+from ..contract.request import Identity
 from .pages import PagePool
 
 Tokens = tuple[int, ...]

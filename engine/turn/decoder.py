@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.base import Backend, BackendState
+from ..backends.base import Backend
 from ..contract.arrays import HostArray
+from ..kv.state import BackendState
 from ..package.resolve import ModelSpec
 
 

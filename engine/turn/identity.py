@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..contract.arrays import HostArray
-
-Identity = bytes
+from ..contract.request import Identity
 
 _CHUNK = 1 << 22
 

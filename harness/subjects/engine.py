@@ -13,7 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...engine import BackendError, Completion, Engine, SamplingParams, Session, UsageError, WarmcoldError
+from ...engine import (
+    BackendError,
+    Completion,
+    Engine,
+    Feeding,
+    ProbeEvent,
+    Rewinding,
+    SamplingParams,
+    Seeded,
+    Session,
+    Stepped,
+    UsageError,
+    WarmcoldError,
+)
 from ..contract.observation import Call, Kv, Observation, PageKey, Pool
 from ..contract.scenario import Settings, Turn
 from ..contract.subject import (
@@ -211,20 +224,20 @@ class _Recorder:
         self._state: Any = None
         self.seeded: Kv | None = None
 
-    def __call__(self, point: str, data: Mapping[str, Any]) -> object:
-        if self._fail is not None and point == self._fail[0]:
+    def __call__(self, event: ProbeEvent) -> object:
+        if self._fail is not None and event.point == self._fail[0]:
             self._visits += 1
             if self._visits == self._fail[1]:
                 self.struck = True
-                raise PlantedError(f"planted at visit {self._visits} of {point!r}")
-        if point == "feed":
-            self._feeds.append({name: np.array(value) for name, value in data["feeds"].items()})
-        elif point == "step":
-            self._logits.append(np.array(data["logits"]))
-            self._state = data["state"]
-        elif point == "seeded":
-            self.seeded = self._copy(data["state"])
-        return not (point == "rewind" and self._decline_rewind)
+                raise PlantedError(f"planted at visit {self._visits} of {event.point!r}")
+        if isinstance(event, Feeding):
+            self._feeds.append({name: np.array(value) for name, value in event.feeds.items()})
+        elif isinstance(event, Stepped):
+            self._logits.append(np.array(event.logits))
+            self._state = event.state
+        elif isinstance(event, Seeded):
+            self.seeded = self._copy(event.state)
+        return not (isinstance(event, Rewinding) and self._decline_rewind)
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -211,8 +211,8 @@ class CacheMachine(RuleBasedStateMachine):
         left = self._published()
         gone = self.model - left
         assert len(gone) == freed == min(pages, promised)
-        for identity, prefix, _ in self.pinned:
-            assert all(i != identity or prefix[: len(p)] != p for i, p in gone)
+        for identity, prefix, node in self.pinned:
+            assert not gone & {(identity, prefix[: step.length]) for step in node.path()}
         assert all(len(p) <= 2 or (i, p[: (len(p) - 1) // 2 * 2]) in left for i, p in left)
         self.model = left
 
