@@ -164,7 +164,7 @@ def _play(tree: Path, mutant: Mutant, timeout_s: float) -> Run:
 
 
 def _child(tree: Path, models: Sequence[str], backends: Sequence[str], timeout_s: float) -> Run:
-    arguments = ["-m", "mutations.child"]
+    arguments = ["-m", "warmcold.mutations.child"]
     for model in models:
         arguments += ["--model", model]
     for backend in backends:

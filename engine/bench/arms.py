@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from ..contract.request import SamplingParams
 from ..engine import Engine
@@ -52,7 +53,7 @@ class Prompts:
         return next(self._salts)
 
 
-class EngineArm:
+class EngineArm(Arm):
     """`Arm` of one engine."""
 
     def __init__(self, name: str, engine: Engine, prompts: Prompts) -> None:
@@ -64,8 +65,9 @@ class EngineArm:
         """From an unknown prompt of `length` tokens to its first token."""
         return _first(self.engine.session(), self._prompts.tokens(length), self._prompts.salt())
 
+    @override
     def request(self, prompt: int, count: int) -> tuple[float, list[float]]:
-        """See `Arm.request`. The prefill may take several chunks; it ends with the first token."""
+        """As `Arm.request`. The prefill may take several chunks; it ends with the first token."""
         params = SamplingParams(max_new_tokens=count + 1, ignore_eos=True)
         turn = self.engine.session().stream(self._prompts.tokens(prompt), params, salt=self._prompts.salt())
         marks, chunks = [time.perf_counter()], 0
@@ -74,8 +76,9 @@ class EngineArm:
             chunks += step.token is None
         return marks[chunks + 1] - marks[0], [b - a for a, b in itertools.pairwise(marks[chunks + 1 :])]
 
+    @override
     def conversation(self, history: int) -> Turn:
-        """See `Arm.conversation`. A turn ends with its first token."""
+        """As `Arm.conversation`. A turn ends with its first token."""
         salt, context = self._prompts.salt(), self._prompts.tokens(history)
         session = planted(self.engine, context, salt)
 
@@ -86,7 +89,7 @@ class EngineArm:
         return turn
 
 
-class RawArm:
+class RawArm(Arm):
     """`Arm` of raw ONNX Runtime, over the session of a loaded `ort` engine, of which nothing else is used."""
 
     name = "raw"
@@ -95,14 +98,14 @@ class RawArm:
         self._engine = engine
         self._prompts = prompts
 
+    @override
     def request(self, prompt: int, count: int) -> tuple[float, list[float]]:
-        """See `Arm.request`."""
         loop = self._loop(prompt + count)
         first = timed(lambda: loop.step(self._prompts.tokens(prompt)))
         return first, [timed(lambda: loop.step(self._prompts.tokens(1))) for _ in range(count)]
 
+    @override
     def conversation(self, history: int) -> Turn:
-        """See `Arm.conversation`."""
         loop = self._loop(history + 64)
 
         def turn(new: int) -> float:

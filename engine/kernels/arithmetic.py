@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+from typing_extensions import override
+
 from ..contract.arrays import Array, Device, dtype_name
 
 BLOCK = 64
@@ -42,30 +44,35 @@ class Arithmetic(Protocol):
         """How many of `keys` keys attention takes in one product."""
 
 
-class Free:
+class Free(Arithmetic):
     """Free shapes: as fast as BLAS likes, and dependent on the number of rows in the last bits."""
 
     def __init__(self, device: Device) -> None:
         self._xp = device.xp
 
+    @override
     def times_weight(self, x: Array, weight: Array) -> Array:
         rows = self._xp.reshape(x, (-1, x.shape[-1]))
         return self._xp.reshape(self._xp.matmul(rows, weight), (*x.shape[:-1], weight.shape[1]))
 
+    @override
     def product(self, a: Array, b: Array) -> Array:
         return self._xp.matmul(a, b)
 
+    @override
     def sum_last(self, x: Array) -> Array:
         return self._xp.sum(x, axis=-1, keepdims=True, dtype=x.dtype)
 
+    @override
     def tile_rows(self, rows: int) -> int:
         return rows
 
+    @override
     def key_block(self, keys: int) -> int:
         return keys
 
 
-class Anchored:
+class Anchored(Arithmetic):
     """Fixed shapes: the bits of a row are the same in any company."""
 
     def __init__(self, device: Device, tile: int) -> None:
@@ -73,6 +80,7 @@ class Anchored:
         self._contiguous = device.contiguous
         self._tile = tile
 
+    @override
     def times_weight(self, x: Array, weight: Array) -> Array:
         xp, tile = self._xp, self._tile
         rows, depth = math.prod(x.shape[:-1]), x.shape[-1]
@@ -82,6 +90,7 @@ class Anchored:
         out = xp.reshape(out, (tiles * tile, weight.shape[1]))
         return xp.reshape(out[:rows, :], (*x.shape[:-1], weight.shape[1]))
 
+    @override
     def product(self, a: Array, b: Array) -> Array:
         xp = self._xp
         rows, columns = a.shape[-2], b.shape[-1]
@@ -94,6 +103,7 @@ class Anchored:
         assert total is not None, "a product over an empty axis"
         return self._joined(total, rows, columns)
 
+    @override
     def sum_last(self, x: Array) -> Array:
         xp = self._xp
         if dtype_name(x).startswith(("int", "uint")):
@@ -106,9 +116,11 @@ class Anchored:
             total = total + parts[..., block : block + 1]
         return total
 
+    @override
     def tile_rows(self, rows: int) -> int:
         return self._tile
 
+    @override
     def key_block(self, keys: int) -> int:
         return BLOCK
 

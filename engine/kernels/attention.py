@@ -9,6 +9,7 @@ is copied into a zeroed one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..contract.arrays import Array, Device, Namespace
@@ -30,14 +31,15 @@ class Attention:
     window: int | None = None
     causal: bool = True
 
-    def __call__(self, query: Array, key: Array, value: Array, start: int, group: int, bias: Array = None) -> Array:
+    def __call__(self, query: Array, kv: tuple[Array, Array], start: int, group: int, bias: Array = None) -> Array:
         """Attend.
 
         query `[KH, S * group, D]`, rows ordered by position (the first is `start`), then by head of the group;
-        key, value `[KH, T, D]`, any strides, in 16 bits if they are stored so. `bias` `[KH or 1, S * group, T]` is
+        kv, keys and values `[KH, T, D]` each, any strides, in 16 bits if they are stored so. `bias` `[KH or 1, S * group, T]` is
         added to the scaled scores. Returns `[KH, S * group, D]`.
         """
-        xp, rows, total = self.device.xp, query.shape[1], key.shape[1]
+        (key, value), xp = kv, self.device.xp
+        rows, total = query.shape[1], key.shape[1]
         parts = []
         for first in range(0, rows, ROWS_AT_ONCE):
             stop = min(first + ROWS_AT_ONCE, rows)
@@ -48,9 +50,8 @@ class Attention:
             )
             added = None if bias is None else bias[:, first:stop, :keys]
             clear = self._clear(start + first // group, keys)
-            parts.append(
-                self._rows(query[:, first:stop, :], key[:, :keys, :], value[:, :keys, :], positions, clear, added)
-            )
+            seen = key[:, :keys, :], value[:, :keys, :]
+            parts.append(self._rows(query[:, first:stop, :], seen, positions, clear, added))
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
     def _clear(self, first: int, keys: int) -> int:
@@ -59,8 +60,8 @@ class Attention:
             return 0
         return min(first + 1, keys) if self.causal else keys
 
-    def _rows(self, query: Array, key: Array, value: Array, positions: Array, clear: int, bias: Array) -> Array:
-        xp, (heads, rows, width) = self.device.xp, query.shape
+    def _rows(self, query: Array, kv: tuple[Array, Array], positions: Array, clear: int, bias: Array) -> Array:
+        (key, value), xp, (heads, rows, width) = kv, self.device.xp, query.shape
         tile = self.math.tile_rows(rows)
         tiles = -(-rows // tile)
         tiled = xp.zeros((heads, tiles * tile, width), dtype=query.dtype)
@@ -184,19 +185,18 @@ def _group_query_attention(call: Call) -> Run:
     turn = _rotation(call)
     _refuse_variants(call)
 
-    def run(
-        query: Array, key: Array, value: Array, keys: Array, values: Array, lengths: Array, *rest: Array
-    ) -> tuple[Array, ...]:
+    def run(query: Array, key: Array, value: Array, *rest: Array) -> tuple[Array, ...]:
+        keys, values, lengths, *rotary = rest
         query, key, value = heads.split(xp, query, key, value)
         start, rows, width = (keys.length if keys is not None else 0), query.shape[1], query.shape[3]
         _check_lengths(lengths, start + rows)
-        query, key = turn(query, start, rest), turn(key, start, rest)
+        query, key = turn(query, start, rotary), turn(key, start, rotary)
         key, value = xp.permute_dims(key, (0, 2, 1, 3)), xp.permute_dims(value, (0, 2, 1, 3))
         present = (key if keys is None else keys.append(key), value if values is None else values.append(value))
         group = heads.query // heads.kv
         grouped = xp.reshape(query, (rows, heads.kv, group, width))
         grouped = xp.reshape(xp.permute_dims(grouped, (1, 0, 2, 3)), (heads.kv, rows * group, width))
-        mixed = _attention(call, width)(grouped, present[0][0, ...], present[1][0, ...], start, group)
+        mixed = _attention(call, width)(grouped, (present[0][0, ...], present[1][0, ...]), start, group)
         mixed = xp.permute_dims(xp.reshape(mixed, (heads.kv, rows, group, -1)), (1, 0, 2, 3))
         return (xp.reshape(mixed, (1, rows, -1)), *present)
 
@@ -220,7 +220,7 @@ def _rotation(call: Call) -> Array:
         return lambda x, start, rest: x
     xp, interleaved = call.xp, bool(call.attribute("rotary_interleaved", 0))
 
-    def run(x: Array, start: int, rest: tuple[Array, ...]) -> Array:
+    def run(x: Array, start: int, rest: Sequence[Array]) -> Array:
         rows, (cos, sin) = x.shape[1], rest[1:3]
         if start + rows > cos.shape[0]:
             raise IndexError(f"position {start + rows - 1}, but the rotary cache ends at {cos.shape[0] - 1}")

@@ -20,9 +20,8 @@ def _standard_attention(call: Call) -> Run:
     _refuse_variants(call)
     xp = call.xp
 
-    def run(
-        query: Array, key: Array, value: Array, mask: Array = None, keys: Array = None, values: Array = None
-    ) -> tuple[Array, ...]:
+    def run(query: Array, key: Array, value: Array, mask: Array = None, *past: Array) -> tuple[Array, ...]:
+        keys, values = (*past, None, None)[:2]
         packed = query.ndim == 3
         query = _heads(call, query, "q_num_heads")
         key, value = (_heads(call, x, "kv_num_heads") for x in (key, value))
@@ -33,7 +32,7 @@ def _standard_attention(call: Call) -> Run:
         group = heads // kv_heads
         grouped = _by_position(xp, query, kv_heads)
         bias = None if mask is None else _bias(xp, mask, (heads, rows, total), kv_heads)
-        mixed = _kind(call, width)(grouped, present[0][0, ...], present[1][0, ...], start, group, bias)
+        mixed = _kind(call, width)(grouped, (present[0][0, ...], present[1][0, ...]), start, group, bias)
         mixed = xp.reshape(mixed, (1, kv_heads, rows, group, -1))
         if packed:
             return (xp.reshape(xp.permute_dims(mixed, (0, 2, 1, 3, 4)), (1, rows, -1)), *present)

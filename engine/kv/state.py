@@ -29,13 +29,8 @@ class Snapshot:
         self.void = False
 
 
-class BackendState(Protocol):
-    """KV of one conversation inside a backend. Also the `KvPrefixStore` seam that the reuse policy drives.
-
-    `device` is where the arrays that `load` and `present` hand out live.
-    """
-
-    device: Device
+class KvPrefixStore(Protocol):
+    """The seam of the reuse policy: what it needs of a state, whatever that is made of."""
 
     @property
     def kv_len(self) -> int:
@@ -45,15 +40,24 @@ class BackendState(Protocol):
     def has_state(self) -> bool:
         """Whether this decoder carries anything at all from step to step."""
 
-    def components(self) -> Sequence[Component]:
-        """How this state may be cut, as it is now; empty for a decoder without state."""
-
     def rewind_to(self, n: int) -> bool:
         """Hold only the first `n` positions and return True, or decline: return False and change nothing.
 
         `n > kv_len` declines; `n == kv_len` is True and touches nothing. If it raises, the state is poisoned: only
         `reset` or dropping it is legal.
         """
+
+    def reset(self) -> None:
+        """Hold nothing. Cannot decline; raises if it cannot empty the state."""
+
+
+class BackendState(KvPrefixStore, Protocol):
+    """KV of one conversation inside a backend. `device` is where the arrays that `load` and `present` hand out live."""
+
+    device: Device
+
+    def components(self) -> Sequence[Component]:
+        """How this state may be cut, as it is now; empty for a decoder without state."""
 
     def snapshot(self) -> Snapshot:
         """A mark of what is held now, to `restore` after more was fed. Whether it costs a copy depends on the state."""
@@ -63,9 +67,6 @@ class BackendState(Protocol):
 
         It declines a snapshot of another state, and one that this state was cut below.
         """
-
-    def reset(self) -> None:
-        """Hold nothing. Cannot decline; raises if it cannot empty the state."""
 
     def load(self, n: int, fill: Fill) -> None:
         """Hold exactly `n` positions, written by `fill(layer, part, flat, physical)` into each flat buffer.

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..contract.request import CutReason, ReuseSource
 from ..kv.components import Component
+from ..kv.state import KvPrefixStore
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,6 @@ class Reset:
 
 
 Plan = Keep | Rewind | Reset
-
-
-class KvPrefixStore(Protocol):
-    """The seam: what the policy needs from a backend's state. `kv.state.BackendState` says what each call means."""
-
-    @property
-    def kv_len(self) -> int:
-        """Positions held."""
-
-    @property
-    def has_state(self) -> bool:
-        """Whether the decoder carries anything."""
-
-    def rewind_to(self, n: int) -> bool:
-        """Hold only the first n positions, or decline and change nothing."""
-
-    def reset(self) -> None:
-        """Hold nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

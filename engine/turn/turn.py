@@ -4,8 +4,35 @@
                      └──────an exception in a step──> FAILED   the state is dropped; pages are released all the same
 
 A turn is an iterator of `Step`, suspended only at step boundaries: whoever stops iterating and closes it leaves a state
-that holds exactly what was fed. Two sources may serve a prompt, the retained state and the prefix cache. The larger cut
-wins, the retained one on a tie because it costs no copy.
+that holds exactly what was fed.
+
+**Two sources compete** for the beginning of a prompt: the retained state of the session, and what is published in pages.
+Each is planned alone, by the same policy, with the components of whoever holds the positions: the state says how it may
+be cut, the pool says it of its pages. Neither plan touches anything. The larger cut wins; on a tie the retained state
+does, because pages would have to be copied. The loser is not lost. If pages win, the state that is loaded from them is
+the retained decoder's own, emptied. If the state wins with a cut beyond the hit, this turn still claims the hit's pages,
+and mirrors [hit, cut) from the state into pages before the first step, so that the published prefix grows from where it
+ended. A plan to rewind may be declined by the state; then it is reset, and nothing is reused.
+
+**What is pinned, and when.** A look-up holds nothing: the next publish or eviction may take the node away. So the hit is
+pinned before anything makes room, and room is made while it is pinned: to evict first would throw away the very prefix
+that is about to be claimed. The claim then holds what the turn needs for longer: a reference on each covering page, the
+pages still to be written for this prompt (one more if the hit ends inside a page, whose copy is written to), and a pin on
+the deepest whole page, behind which the turn will publish. With that the pin on the hit is given back, when the state is
+seeded or failed to be. While the turn runs the claim's pin moves on with every page it publishes, so a path cannot be
+evicted under the turn that extends it. Where there are not enough pages nothing is claimed and the turn runs unpaged, but
+may still be seeded from the pinned hit.
+
+**Order within a step.** The model call first, then what it computed is mirrored and whole pages are published, then a
+token is sampled: nothing is published that was not computed, and a turn cancelled at any boundary has published all it has.
+
+**What is given back.** `_release` drops the claim (pages, reserved pages, the pin) on every way out of a turn that started:
+
+- last step, or `close()` between two: the rest, up to inside a page, is published; then the claim goes, and context,
+  identity and decoder go back into the slot together, if there is an identity to find them by;
+- an exception, in admission, in a step, in a probe or while publishing: the claim goes, the slot gets nothing, because
+  nobody knows what the state holds; the next turn of the session starts from the prefix cache or cold;
+- `close()` before the first step, or a start refused because the slot is busy: nothing was taken, nothing is given back.
 """
 
 from __future__ import annotations
