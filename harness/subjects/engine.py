@@ -9,13 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ...engine import BackendError, Completion, Engine, SamplingParams, Session, UsageError, WarmcoldError
+from ...engine import (
+    BackendError,
+    Completion,
+    Engine,
+    Feeding,
+    ObservedState,
+    ProbeEvent,
+    Rewinding,
+    SamplingParams,
+    Seeded,
+    Session,
+    Stepped,
+    UsageError,
+    WarmcoldError,
+)
 from ...fixtures import closed_forms
 from ..arms.oracle import BareLoop, RawModel
 from ..contract.errors import MaskedError, RefusedError, SubjectError
@@ -125,15 +139,9 @@ class EngineInstance(Instance):
 
     def __init__(self, engine: Engine, settings: Settings, poison: float | None) -> None:
         self._weights = engine
-        self._options: dict[str, Any] = {
-            "page_size": settings.page_size,
-            "pages": settings.pages,
-            "chunk_size": settings.chunk_size,
-            "min_capacity": settings.min_capacity,
-            "poison": poison,
-        }
+        self._settings, self._poison = settings, poison
         self._recorder = _Recorder(engine)
-        self._engine = engine.fresh(probe=self._recorder, **self._options)
+        self._engine = self._fresh(self._recorder)
         self._sessions: dict[str, Session] = {}
         self._salts: set[str | None] = set()
 
@@ -162,8 +170,7 @@ class EngineInstance(Instance):
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
         """The state is caught at the last step, because a cold turn keeps nothing."""
         recorder = _Recorder(self._engine, keep_end=True)
-        engine = self._weights.fresh(probe=recorder, **self._options)
-        reply = engine.session().generate(prompt, _params(op), salt=op.salt, reuse=False)
+        reply = self._fresh(recorder).session().generate(prompt, _params(op), salt=op.salt, reuse=False)
         return _observation(reply, recorder, recorder.end)
 
     @override
@@ -187,7 +194,7 @@ class EngineInstance(Instance):
             PageKey(salts.get(identity, f"unknown identity {identity.hex()[:8]}"), prefix): page
             for identity, prefix, page in view.entries
         }
-        page_size = self._options["page_size"]
+        page_size = self._settings.page_size
         return Pool(
             total=len(view.holders),
             free=view.free,
@@ -203,12 +210,24 @@ class EngineInstance(Instance):
     def clear(self) -> None:
         self._engine.cache.clear()
 
+    def _fresh(self, recorder: _Recorder) -> Engine:
+        """An engine over the same weights that has seen nothing."""
+        settings = self._settings
+        return self._weights.fresh(
+            probe=recorder,
+            poison=self._poison,
+            page_size=settings.page_size,
+            pages=settings.pages,
+            chunk_size=settings.chunk_size,
+            min_capacity=settings.min_capacity,
+        )
+
     def _rows(self, flat: NDArray[np.float32], count: int) -> Kv:
         """Decode a page, `[layer][2][head][position][head_dim]`, by the documented layout."""
         layers, at = [], 0
         for spec in self._engine.spec.geometry.layers:
-            size = 2 * spec.heads * self._options["page_size"] * spec.head_dim
-            block = flat[at : at + size].reshape(2, spec.heads, self._options["page_size"], spec.head_dim)
+            size = 2 * spec.heads * self._settings.page_size * spec.head_dim
+            block = flat[at : at + size].reshape(2, spec.heads, self._settings.page_size, spec.head_dim)
             layers.append((block[0, :, :count].copy(), block[1, :, :count].copy()))
             at += size
         return tuple(layers)
@@ -233,23 +252,23 @@ class _Recorder:
         self.struck = False
         self._feeds: list[dict[str, Array]] = []
         self._logits: list[NDArray[np.float32]] = []
-        self._state: Any = None
+        self._state: ObservedState | None = None
         self.seeded: Kv | None = None
 
-    def __call__(self, point: str, data: Mapping[str, Any]) -> object:
-        if self._fail is not None and point == self._fail[0]:
+    def __call__(self, event: ProbeEvent) -> object:
+        if self._fail is not None and event.point == self._fail[0]:
             self._visits += 1
             if self._visits == self._fail[1]:
                 self.struck = True
-                raise PlantedError(f"planted at visit {self._visits} of {point!r}")
-        if point == "feed":
-            self._feeds.append({name: np.array(value) for name, value in data["feeds"].items()})
-        elif point == "step":
-            self._logits.append(np.array(data["logits"]))
-            self._state = data["state"]
-        elif point == "seeded":
-            self.seeded = self._copy(data["state"])
-        return not (point == "rewind" and self._decline_rewind)
+                raise PlantedError(f"planted at visit {self._visits} of {event.point!r}")
+        if isinstance(event, Feeding):
+            self._feeds.append({name: np.array(value) for name, value in event.feeds.items()})
+        elif isinstance(event, Stepped):
+            self._logits.append(np.array(event.logits))
+            self._state = event.state
+        elif isinstance(event, Seeded):
+            self.seeded = self._copy(event.state)
+        return not (isinstance(event, Rewinding) and self._decline_rewind)
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -268,7 +287,7 @@ class _Recorder:
     def end(self) -> Kv | None:
         return self._copy(self._state) if self._keep_end and self._state is not None else None
 
-    def _copy(self, state: Any) -> Kv:
+    def _copy(self, state: ObservedState) -> Kv:
         if state.kv_len == 0:
             return ()
         arrays = tuple(
