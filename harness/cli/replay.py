@@ -14,7 +14,7 @@ from ..contract.errors import NotShownError, ScenarioError
 from ..contract.scenario import CaseFile, Scenario
 from ..contract.verdict import Level
 from ..play.exact import Lineup, run_scenario
-from ..reporting.files import write_case
+from ..reporting.folder import write_case
 from ..reporting.prose import describe, sizes
 from ..run.player import Effort
 from ..run.target import Target, target_of

@@ -18,8 +18,8 @@ from ...fixtures.builtin import builtin_models
 from ..contract.errors import HarnessError
 from ..contract.verdict import Level, Verdict
 from ..reporting.console import ConsoleView
-from ..reporting.files import RunFolder
-from ..reporting.summary import overall
+from ..reporting.folder import RunFolder
+from ..reporting.formats import overall
 from ..run.events import LegFinished
 from ..run.player import Effort
 from ..run.target import Target
@@ -181,7 +181,7 @@ class Run:
     def end(self, legs: Sequence[LegFinished], least: Level) -> None:
         """Write the report, say the verdict, and end."""
         data = self._folder.close()
-        verdict = overall(legs)
+        verdict = overall(list(legs))
         if self._as_json:
             typer.echo(json.dumps(data, indent=1))
         else:

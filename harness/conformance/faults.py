@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from msgspec.structs import replace as changed
+from typing_extensions import override
 
 from ..arms.compare import common_prefix
-from ..contract.observation import Kv, Observation, Tokens
+from ..contract.observation import Kv, Observation, Pool, Tokens
 from ..contract.scenario import Settings, Turn
 from ..contract.subject import Instance, Subject
 from ..contract.verdict import Level
@@ -30,32 +30,35 @@ class Fault:
     operation: str | None = None
     level: Level = Level.L0
 
-    def needs(self, arms: Any) -> str | None:
+    def needs(self, subject: Subject) -> str | None:
         """Why it cannot be planted around this subject; None if it can."""
-        declared = arms.subject.capabilities
-        if not arms.stateful:
+        declared = subject.capabilities
+        if not subject.stateful:
             return "the model carries no state"
         if self.operation is not None and self.operation not in declared.operations:
             return f"the subject does not declare {self.operation}"
         return None if declared.level >= self.level else f"the subject does not show {self.level.meaning}"
 
 
-class Planted:
+class Planted(Subject):
     """`subject` with a fault from `FAULTS` in every warm turn."""
 
     def __init__(self, subject: Subject, fault: str) -> None:
+        self.name, self.model, self.capabilities = subject.name, subject.model, subject.capabilities
+        self.max_context, self.vocab_size, self.stateful = subject.max_context, subject.vocab_size, subject.stateful
         self._subject = subject
         self._fault = FAULTS[fault]
 
+    @override
     def open(self, settings: Settings, *, poison: float | None) -> PlantedInstance:
-        """See `Subject.open`."""
         return PlantedInstance(self._subject.open(settings, poison=poison), self._fault)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._subject, name)
+    @override
+    def encode(self, text: str) -> Sequence[int]:
+        return self._subject.encode(text)
 
 
-class PlantedInstance:
+class PlantedInstance(Instance):
     """An instance whose warm turns have the fault; its cold ones are healthy. `held`: what each session was told."""
 
     def __init__(self, real: Instance, fault: Fault) -> None:
@@ -63,18 +66,39 @@ class PlantedInstance:
         self.held: dict[str, Tokens] = {}
         self._fault = fault
 
+    @override
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.turn`."""
         seen = self._fault.answer(self, op, tuple(prompt))
         self.held[op.session] = (*prompt, *seen.tokens)
         return seen
 
+    @override
+    def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
+        return self.real.cold(op, prompt)
+
+    @override
+    def new_session(self, session: str) -> None:
+        self.real.new_session(session)
+
+    @override
+    def fork(self, session: str, to: str) -> None:
+        self.real.fork(session, to)
+
+    @override
+    def rewind(self, session: str, n: int) -> bool:
+        return self.real.rewind(session, n)
+
+    @override
+    def pool(self) -> Pool | None:
+        return self.real.pool()
+
+    @override
+    def clear(self) -> None:
+        self.real.clear()
+
     def shared(self, op: Turn, prompt: Tokens) -> int:
         """How much of the prompt the session was told before."""
         return common_prefix(self.held.get(op.session, ()), prompt)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
 
 
 def _told(seen: Observation, prompt: Tokens, reused: int) -> Observation:

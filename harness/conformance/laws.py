@@ -8,34 +8,35 @@ in a wrapper around the subject: an adapter through which no fault shows is not 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from msgspec.structs import replace as changed
 
+from ..arms.arms import Arms
 from ..arms.compare import shown_difference
-from ..contract.errors import RefusedError
+from ..contract.errors import HarnessError, RefusedError
 from ..contract.observation import Observation, Tokens
 from ..contract.scenario import NewSession, Op, Rewind, Scenario, Settings, Turn
 from ..contract.subject import OPERATIONS, Instance
 from ..contract.verdict import Level, Verdict
-from ..play.exact import Arms, Watch, run_scenario
+from ..play.exact import Lineup, run_scenario
 from .faults import FAULTS, Planted
 
 REPLY = 4
 """Tokens of a reply, so that a turn has decode steps."""
 
 
-class BrokenError(Exception):
+class BrokenError(HarnessError):
     """The law does not hold: what was seen, what was expected."""
 
 
-class NotApplicableError(Exception):
+class NotApplicableError(HarnessError):
     """The subject declares that it does not offer this."""
 
 
-class UnclearError(Exception):
+class UnclearError(HarnessError):
     """Nothing could be told: why."""
 
 
@@ -60,12 +61,12 @@ class Bench:
     @property
     def apart(self) -> bool:
         """Whether instances can be told apart: an engine without tenants is one for as long as it runs."""
-        return "salt" in self.declared.operations or self.declared.reuse.scope != "engine"
+        return "salt" in self.declared.operations or not self.declared.reuse.across_instances
 
     @cached_property
     def healthy(self) -> bool:
         """Whether a plain conversation shows nothing, before anything is planted."""
-        return not run_scenario(self.arms, conversation(self), Watch(poison=False)).findings
+        return not run_scenario(self.arms, conversation(self), Lineup(poison=False)).findings
 
     def open(self) -> Instance:
         """A fresh instance."""
@@ -78,7 +79,7 @@ class Bench:
         if self._corpus:
             at = source.randrange(max(len(self._corpus) - length, 1))
             return tuple(self._corpus[(at + i) % len(self._corpus)] for i in range(length))
-        return tuple(source.randrange(self.arms.vocab_size) for _ in range(length))
+        return tuple(source.randrange(self.arms.subject.vocab_size) for _ in range(length))
 
     def needs(self, *operations: str, level: Level = Level.L0) -> None:
         """NotApplicableError unless the subject declares all this."""
@@ -90,12 +91,14 @@ class Bench:
 
 Law = Callable[[Bench], None]
 
+LAWS: dict[str, Law] = {}
+"""Every law by name, in the order in which a failure is most useful to an adapter's author."""
 
-def conform(arms: Arms, corpus: Sequence[int] | None = None) -> Iterator[Outcome]:
-    """Try every law on the subject of `arms`, one after the other."""
-    bench = Bench(arms, corpus)
-    for name in LAWS:
-        yield tried(bench, name)
+
+def law(holds: Law) -> Law:
+    """Register the function below as the law of its name."""
+    LAWS[holds.__name__] = holds
+    return holds
 
 
 def tried(bench: Bench, name: str) -> Outcome:
@@ -113,13 +116,14 @@ def tried(bench: Bench, name: str) -> Outcome:
     return Outcome(law=name, verdict=Verdict.PASS)
 
 
+@law
 def declares(bench: Bench) -> None:
     """What is declared makes sense: known operations, a vocabulary, room for a conversation, a granularity."""
     if unknown := bench.declared.operations - OPERATIONS:
         raise BrokenError(f"unknown operations {sorted(unknown)}; known are {sorted(OPERATIONS)}")
     for what, value, least in (
-        ("vocab_size", bench.arms.vocab_size, 2),
-        ("max_context", bench.arms.max_context, 4 * bench.unit + 32),
+        ("vocab_size", bench.arms.subject.vocab_size, 2),
+        ("max_context", bench.arms.subject.max_context, 4 * bench.unit + 32),
         ("granularity", bench.declared.reuse.granularity, 1),
         ("leaves", bench.declared.reuse.leaves, 0),
     ):
@@ -127,6 +131,7 @@ def declares(bench: Bench) -> None:
             raise BrokenError(f"{what} is {value}; {least} or more")
 
 
+@law
 def answers(bench: Bench) -> None:
     """A turn gives as many tokens as were asked for, all of the vocabulary, and none where none were."""
     instance = bench.open()
@@ -134,10 +139,11 @@ def answers(bench: Bench) -> None:
         seen = instance.turn(Turn(name=name, max_new_tokens=count), bench.prompt(1))
         if len(seen.tokens) != count:
             raise BrokenError(f"{count} tokens were asked for, {len(seen.tokens)} given: are end tokens ignored?")
-        if foreign := [token for token in seen.tokens if not 0 <= token < bench.arms.vocab_size]:
-            raise BrokenError(f"token {foreign[0]} is not in the vocabulary of {bench.arms.vocab_size}")
+        if foreign := [token for token in seen.tokens if not 0 <= token < bench.arms.subject.vocab_size]:
+            raise BrokenError(f"token {foreign[0]} is not in the vocabulary of {bench.arms.subject.vocab_size}")
 
 
+@law
 def shows_its_level(bench: Bench) -> None:
     """Everything that the declared level includes is there to be seen, on a turn that reuses."""
     seen = _two_turns(bench)[1]
@@ -152,6 +158,7 @@ def shows_its_level(bench: Bench) -> None:
             raise BrokenError(f"declares {bench.declared.level.name}, but does not show {what}")
 
 
+@law
 def counts_add_up(bench: Bench) -> None:
     """Reused and prefilled make the prompt; the rows of the calls make what is left of the context, and have logits each."""
     bench.needs(level=Level.L1)
@@ -169,10 +176,11 @@ def counts_add_up(bench: Bench) -> None:
             raise BrokenError(f"{len(rows)} calls, but {len(seen.last_rows)} rows of logits")
 
 
+@law
 def reuses(bench: Bench) -> None:
     """The second turn of a conversation reuses most of the first, or there is nothing to verify."""
     bench.needs(level=Level.L1)
-    if not bench.arms.stateful:
+    if not bench.arms.subject.stateful:
         raise NotApplicableError("the model carries no state")
     first, second = _two_turns(bench)
     if first.reused and bench.apart:
@@ -181,6 +189,7 @@ def reuses(bench: Bench) -> None:
         raise BrokenError("the second turn reused nothing of the first, which it extends")
 
 
+@law
 def cold_is_cold(bench: Bench) -> None:
     """After warm turns a cold one reuses nothing and disturbs nothing: the warm conversation goes on as if it had not been."""
     prompts = _prompts(bench)
@@ -194,6 +203,7 @@ def cold_is_cold(bench: Bench) -> None:
     _same(bench, instance.turn(ops[1], prompts[1]), other.turn(ops[1], prompts[1]), "a cold request in between changed")
 
 
+@law
 def repeats(bench: Bench) -> None:
     """The same calls on a fresh instance give the same tokens and the same bits, if it is declared deterministic."""
     if not bench.declared.deterministic:
@@ -202,6 +212,7 @@ def repeats(bench: Bench) -> None:
         _same(bench, left, right, "a second run changed")
 
 
+@law
 def instances_are_apart(bench: Bench) -> None:
     """What one instance has seen, another does not reuse."""
     bench.needs(level=Level.L1)
@@ -212,6 +223,7 @@ def instances_are_apart(bench: Bench) -> None:
         raise BrokenError(f"a fresh instance reused {seen.reused} positions of another's")
 
 
+@law
 def refuses(bench: Bench) -> None:
     """An empty prompt and one that is too long are refused by RefusedError, and the conversation then goes on unharmed."""
     prompts, ops = _prompts(bench), _turns()
@@ -219,7 +231,7 @@ def refuses(bench: Bench) -> None:
     instance.turn(ops[0], prompts[0])
     for what, bad in (
         ("an empty prompt", ()),
-        ("a prompt longer than the context", (1,) * (bench.arms.max_context + 1)),
+        ("a prompt longer than the context", (1,) * (bench.arms.subject.max_context + 1)),
     ):
         try:
             instance.turn(Turn(name="bad", max_new_tokens=1), bad)
@@ -231,6 +243,7 @@ def refuses(bench: Bench) -> None:
     _same(bench, instance.turn(ops[1], prompts[1]), other.turn(ops[1], prompts[1]), "a refused request changed")
 
 
+@law
 def operations_are_as_declared(bench: Bench) -> None:
     """What is declared works, and what is not is refused by RefusedError."""
     attempts: Mapping[str, Callable[[Instance], object]] = {
@@ -251,6 +264,7 @@ def operations_are_as_declared(bench: Bench) -> None:
                 raise BrokenError(f"does not declare {name}, but does not refuse it either; raise RefusedError")
 
 
+@law
 def sessions_are_apart(bench: Bench) -> None:
     """A conversation is the same alone and with another one in between."""
     bench.needs("sessions")
@@ -263,6 +277,7 @@ def sessions_are_apart(bench: Bench) -> None:
     _same(bench, instance.turn(ops[1], prompts[1]), alone.turn(ops[1], prompts[1]), "another session changed")
 
 
+@law
 def salts_are_apart(bench: Bench) -> None:
     """Under another salt nothing is reused, though the tokens are the same."""
     bench.needs("salt", level=Level.L1)
@@ -274,34 +289,36 @@ def salts_are_apart(bench: Bench) -> None:
         raise BrokenError(f"under another salt {seen.reused} positions were reused")
 
 
+@law
 def is_sensitive(bench: Bench) -> None:
     """Another token early in the prompt changes something that is shown; else no fault could ever be seen."""
     op = _turns()[0]
     for number in range(1, 6):
         prompt = bench.prompt(number)
-        other = (prompt[0], (prompt[1] + 1) % bench.arms.vocab_size, *prompt[2:])
+        other = (prompt[0], (prompt[1] + 1) % bench.arms.subject.vocab_size, *prompt[2:])
         left, right = (bench.open().turn(op, given) for given in (prompt, other))
         if shown_difference(left, right) is not None:
             return
     raise UnclearError("five prompts, each with its second token changed, gave just the same: nothing can be seen here")
 
 
+@law
 def judged_healthy(bench: Bench) -> None:
     """Every check passes on a plain conversation: grow, identical, shorter, diverge, come back."""
     if not bench.arms.judgeable:
         raise NotApplicableError(
             "nothing to judge single turns with (no loop, no oracle): `verify` judges statistically"
         )
-    result = run_scenario(bench.arms, conversation(bench), Watch())
+    result = run_scenario(bench.arms, conversation(bench), Lineup())
     if result.findings:
         raise BrokenError(str(result.findings[0]))
 
 
 def planted(fault: str) -> Law:
-    """The law that a fault of this name, planted in a wrapper, is found."""
+    """The law that a fault of this name, planted in a wrapper, is found; registered last."""
 
-    def law(bench: Bench) -> None:
-        why = FAULTS[fault].needs(bench.arms)
+    def finds(bench: Bench) -> None:
+        why = FAULTS[fault].needs(bench.arms.subject)
         if why is not None:
             raise NotApplicableError(why)
         if not bench.arms.judgeable:
@@ -310,12 +327,17 @@ def planted(fault: str) -> Law:
             raise NotApplicableError("the subject shows a fault of its own, so a planted one could not be told from it")
         wrong = replace(bench.arms, subject=Planted(bench.arms.subject, fault))
         for number in range(3):
-            if run_scenario(wrong, conversation(bench, number), Watch(poison=False)).findings:
+            if run_scenario(wrong, conversation(bench, number), Lineup(poison=False)).findings:
                 return
         raise BrokenError(f"planted in a wrapper: {FAULTS[fault].what}; nothing was found in three conversations")
 
-    law.__doc__ = f"A fault planted in a wrapper is found: {FAULTS[fault].what}."
-    return law
+    finds.__doc__ = f"A fault planted in a wrapper is found: {FAULTS[fault].what}."
+    finds.__name__ = f"finds_{fault}"
+    return law(finds)
+
+
+for _fault in FAULTS:
+    planted(_fault)
 
 
 def conversation(bench: Bench, number: int = 0) -> Scenario:
@@ -342,28 +364,6 @@ def conversation(bench: Bench, number: int = 0) -> Scenario:
     if "new" in bench.declared.operations:
         ops += [NewSession(session="s"), turn("afresh", base="back", append=more[2:4])]
     return Scenario(ops=tuple(ops), title=f"conformance {number}")
-
-
-LAWS: Mapping[str, Law] = {
-    law.__name__: law
-    for law in (
-        declares,
-        answers,
-        shows_its_level,
-        counts_add_up,
-        reuses,
-        cold_is_cold,
-        repeats,
-        instances_are_apart,
-        refuses,
-        operations_are_as_declared,
-        sessions_are_apart,
-        salts_are_apart,
-        is_sensitive,
-        judged_healthy,
-    )
-} | {f"finds_{fault}": planted(fault) for fault in FAULTS}
-"""Every law by name, in the order in which a failure is most useful to an adapter's author."""
 
 
 def _turns() -> tuple[Turn, Turn]:

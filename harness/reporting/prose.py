@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
-from ..shrinking.cost import DEFAULTS, session_names
+from ..shrinking.confirm import Shrunk
+from ..shrinking.cost import DEFAULTS, session_names, token_count
 
 _LONGEST_TEXT = 40
 
@@ -17,6 +18,19 @@ def describe(scenario: Scenario) -> str:
         sentences.append(_sentence(op, _where(op.session, met, alone)))
         met.add(op.session)
     return " ".join([*sentences, *_settings(scenario)])
+
+
+def sizes(before: Scenario, shrunk: Shrunk) -> str:
+    """How much smaller a shrunk conversation is, how sure that is, how hard it was."""
+    after = shrunk.scenario
+    sure = (
+        "confirmed in a fresh process" if shrunk.confirmed else f"NOT CONFIRMED, maybe nondeterministic: {shrunk.why}"
+    )
+    end = "" if shrunk.complete else ", stopped by the time"
+    return (
+        f"shrunk from {before.turns} turns with {token_count(before)} tokens to {after.turns} with {token_count(after)} "
+        f"({shrunk.tries} tries, {shrunk.seconds:.0f} s{end}); {sure}"
+    )
 
 
 def _where(session: str, met: set[str], alone: bool) -> str:

@@ -6,14 +6,17 @@ is what a user of the engine can see: the tokens, the KV that a session holds af
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import structs
 
 from ..checks.poison import PATTERNS
 from ..contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Turn
 from ..contract.verdict import Finding
+from ..run.target import Target
+from ..shrinking.confirm import Shrunk
 from ..shrinking.cost import turns_of
+from .escape import template
 from .prose import describe
 
 _COUNTED = {
@@ -27,167 +30,33 @@ _COUNTED = {
 }
 """Findings about what the engine reports of a turn: how a script reads that off the reply."""
 
-_HEAD = '''"""{title}
 
-{prose}
-
-warmcold found, in turn {turn}:
-{finding}
-
-Needs the engine alone. Every turn is played warm, as the conversation goes, and once more
-cold. Ends with 1 if that makes a difference, else with 0.
-"""
-
-import sys
-
-import numpy as np
-
-from warmcold.engine import Engine, SamplingParams
-
-MODEL = sys.argv[1] if len(sys.argv) > 1 else {model!r}
+def render(small: Shrunk, target: Target) -> str | None:
+    """The script's text; None for a subject that has none: it is the subject's to write, and not all of them can."""
+    write = SCRIPTS.get(target.subject)
+    return write(small.scenario, small.finding, target) if write is not None else None
 
 
-class Planted(Exception):
-    """The error that a turn asks for."""
-
-
-declining, failing = False, None  # whether a rewind is declined; [point, visit] at which an error is raised
-
-
-def probe(event):
-    if failing is not None and event.point == failing[0]:
-        failing[1] -= 1
-        if failing[1] == 0:
-            raise Planted(f"planted at {{event.point!r}}")
-    return not (event.point == "rewind" and declining)
-
-
-warm = Engine.load(
-    MODEL, {options},
-    poison={poison},  # what memory holds before it is written
-    probe=probe,
-)
-sessions, prompts, contexts = {{}}, {{}}, {{}}
-differs = False
-
-
-def session(name):
-    if name not in sessions:
-        sessions[name] = warm.session()
-    return sessions[name]
-
-
-def held(name):
-    live = warm.observe(session(name)).live
-    return live.length if live is not None else 0
-
-
-def play(live, prompt, params, salt, cancel_after):
-    turn = live.stream(prompt, params, salt=salt)
-    for count, _ in enumerate(turn if cancel_after != 0 else (), start=1):
-        if count == cancel_after:
-            break
-    turn.close()
-    return turn.completion if cancel_after != 0 else None
-
-
-def turn(name, where, prompt, new, *, salt=None, decline=False, cancel_after=None, fail=None, said=None):
-    """One turn warm, and the same one cold. `said`: what to read off the reply, what was wrong, what is right."""
-    global declining, failing
-    live, params = session(where), SamplingParams(max_new_tokens=new, ignore_eos=True)
-    prompts[name] = contexts[name] = list(prompt)
-    declining, failing = decline, list(fail) if fail else None
-    try:
-        reply = play(live, prompt, params, salt, cancel_after)
-    except Exception as error:
-        declining, failing = False, None
-        print(f"{{name}}: {{len(prompt)}} tokens sent\\n    warm {{type(error).__name__}}: {{error}}")
-        if fail is None:
-            refused(error, prompt, params, salt)
-        return
-    declining, failing = False, None
-    if reply is None:
-        return
-    contexts[name] += reply.tokens
-    print(f"{{name}}: {{len(prompt)}} tokens sent, {{reply.reused}} of them reused ({{reply.source}}, {{reply.reason}})")
-    if cancel_after is None:
-        compare(live, prompt, params, salt, reply)
-    if said is not None and str(said[0](reply)) == said[1]:
-        show(f"reported {{said[1]}}, which is wrong; right: {{said[2]}}")
-
-
-def refused(error, prompt, params, salt):
-    """The warm turn raised: so must the cold one, in the same way."""
-    try:
-        cold = warm.fresh().session().generate(prompt, params, salt=salt, reuse=False)
-    except type(error) as same:
-        print(f"    cold {{type(same).__name__}}: {{same}}")
-    else:
-        print(f"    cold {{list(cold.tokens)}}")
-        show("warm raises an error, cold does not")
-
-
-def compare(live, prompt, params, salt, reply):
-    fresh = warm.fresh()
-    cold = fresh.session().generate(prompt, params, salt=salt, reuse=False)
-    print(f"    warm {{list(reply.tokens)}}\\n    cold {{list(cold.tokens)}}")
-    if reply.tokens != cold.tokens:
-        show("the tokens differ")
-        return
-    keeping = fresh.session()  # a turn with reuse=False keeps nothing, and nothing can be reused on a fresh engine
-    keeping.generate(prompt, params, salt=salt)
-    difference(warm.observe(live).live, fresh.observe(keeping).live)
-
-
-def difference(left, right):
-    """Print the first number in which the KV after the turn differs."""
-    if left is None or right is None or left.length != right.length:
-        show(f"KV held: warm {{left and left.length}}, cold {{right and right.length}} positions")
-        return
-    for layer, pairs in enumerate(zip(left.arrays, right.arrays)):
-        for part, one, other in zip(("key", "value"), *pairs):
-            one, other = (np.asarray(x, dtype=np.float64)[0, :, : left.length] for x in (one, other))
-            places = np.argwhere((one != other) & ~(np.isnan(one) & np.isnan(other)))
-            if len(places):
-                at = tuple(places[0])
-                where = "head {{}} position {{}} channel {{}}".format(*at)
-                show(f"the KV differs: layer {{layer}} {{part}} {{where}}: warm {{one[at]}}, cold {{other[at]}}")
-                return
-
-
-def show(what):
-    global differs
-    differs = True
-    print(f"    DIFFERENCE: {{what}}")
-
-
-'''
-
-_TAIL = """
-
-if not differs and len(contexts[{last!r}]) < warm.max_context:
-    print("Nothing yet. What the turns left in the prefix cache shows in one turn more, on a session of its own:")
-    turn("after", "after", contexts[{last!r}] + [0], 1{salt})
-print("warm and cold differ" if differs else "no difference that shows in tokens, KV or counts")
-sys.exit(differs)
-"""
-
-
-def render(scenario: Scenario, finding: Finding, *, model: str, backend: str, device: str, numerics: str) -> str:
-    """The script's text. `scenario` must hold token ids, not texts."""
+def _engine(scenario: Scenario, finding: Finding, target: Target) -> str:
+    """For warmcold's own engine. `scenario` must hold token ids, not texts."""
     last = turns_of(scenario)[-1]
-    options = {"backend": backend, "device": device, "numerics": numerics, **structs.asdict(scenario.settings)}
-    head = _HEAD.format(
-        title=_quoted(scenario.title or "A conversation on which warm and cold differ"),
-        prose=_quoted(describe(scenario)),
-        turn=finding.turn,
-        finding=_quoted(str(finding)),
-        model=model,
+    chosen = {"backend": target.subject, "device": target.device, **target.options}
+    options = {**chosen, **structs.asdict(scenario.settings)}
+    return template("case.py.jinja").render(
+        title=scenario.title or "A conversation on which warm and cold differ",
+        prose=describe(scenario),
+        finding=finding,
+        model=target.model,
         options=", ".join(f"{name}={value!r}" for name, value in options.items()),
         poison=PATTERNS[0],
+        lines=list(_lines(scenario, finding)),
+        last=last.name,
+        salt=last.salt,
     )
-    salt = f", salt={last.salt!r}" if last.salt is not None else ""
-    return head + "\n".join(_lines(scenario, finding)) + _TAIL.format(last=last.name, salt=salt)
+
+
+SCRIPTS: Mapping[str, Callable[[Scenario, Finding, Target], str]] = {"native": _engine, "ort": _engine}
+"""Subject -> what writes its script."""
 
 
 def _lines(scenario: Scenario, finding: Finding) -> Iterator[str]:
@@ -232,8 +101,3 @@ def _options(turn: Turn, finding: Finding) -> str:
     if read is not None and finding.turn == turn.name:
         text += f", said=(lambda reply: {read}, {finding.left!r}, {finding.right!r})"
     return text
-
-
-def _quoted(text: str) -> str:
-    """Text that may stand in a docstring."""
-    return text.replace("\\", "\\\\").replace('"""', "'''")

@@ -1,70 +1,102 @@
-"""The run as plain data: what `--json` prints, and what the other reports are made from."""
+"""The run as plain data: what `--json` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from typing import TypedDict
 
-from ..contract.verdict import Finding, Level, Verdict, merge
+from ..contract.verdict import CheckResult, Verdict
 from ..run.events import LegFinished
+from .formats import Told, format_of
 
 
-def overall(legs: Sequence[LegFinished]) -> Verdict:
-    """The verdict of the whole run."""
-    return merge(leg.verdict for leg in legs)
+class CheckSummary(TypedDict):
+    """What one check did in one leg."""
+
+    verdict: str
+    compared: int
+    findings: int
+    reason: str | None
 
 
-def level_of(legs: Sequence[LegFinished]) -> Level:
-    """The lowest level of any leg."""
-    return min((leg.level for leg in legs), default=Level.L0)
+class LegSummary(TypedDict):
+    """One leg, its checks by name."""
+
+    leg: str
+    model: str
+    verdict: str
+    level: str
+    why: str | None
+    notes: list[str]
+    scenarios: int
+    turns: int
+    reused_turns: int
+    reused_share: float | None
+    generated_tokens: int
+    seconds: float
+    turns_per_second: float | None
+    checks: dict[str, CheckSummary]
 
 
-def summary(legs: Sequence[LegFinished], case_files: Sequence[str]) -> dict[str, Any]:
-    """Verdict, level, legs with their checks, and findings, each with the case file that shows it."""
-    return {
-        "warmcold_summary": 1,
-        "verdict": overall(legs).shown,
-        "level": level_of(legs).name,
-        "legs": [_leg(leg) for leg in legs],
-        "findings": [
-            {"leg": leg.leg, "model": leg.model, "origin": origin, **finding.to_json()}
-            for leg in legs
-            for origin, finding in leg.findings
+class Summary(TypedDict):
+    """The whole run. A finding has all of its fields, and the leg, model and origin where it was found."""
+
+    warmcold_summary: int
+    verdict: str
+    level: str
+    legs: list[LegSummary]
+    findings: list[dict[str, object]]
+    cases: list[str]
+    shrunk: list[str]
+
+
+def summary(told: Told) -> Summary:
+    """Verdict, level, legs with their checks, and findings, with the case files that show them."""
+    return Summary(
+        warmcold_summary=1,
+        verdict=told.verdict.shown,
+        level=told.level.name,
+        legs=[leg_summary(leg) for leg in told.legs],
+        findings=[
+            {"leg": leg.target.leg, "model": leg.target.model, "origin": origin, **finding.to_json()}
+            for leg, origin, finding in told.findings
         ],
-        "cases": list(case_files),
-    }
+        cases=list(told.cases),
+        shrunk=[small.file for small in told.small],
+    )
 
 
-def first_finding(legs: Sequence[LegFinished]) -> tuple[LegFinished, str, Finding] | None:
-    """The first difference of the run, with its leg and the conversation's origin."""
-    for leg in legs:
-        for origin, finding in leg.findings:
-            return leg, origin, finding
-    return None
+@format_of("summary.json")
+def render(told: Told) -> bytes:
+    """The same as a file."""
+    return (json.dumps(summary(told), indent=1) + "\n").encode()
 
 
-def _leg(leg: LegFinished) -> dict[str, Any]:
-    return {
-        "leg": leg.leg,
-        "model": leg.model,
-        "verdict": leg.verdict.shown,
-        "level": leg.level.name,
-        "why": leg.why,
-        "notes": list(leg.notes),
-        "scenarios": leg.scenarios,
-        "turns": leg.turns,
-        "reused_turns": leg.reused_turns,
-        "reused_share": leg.reused_share,
-        "generated_tokens": leg.generated_tokens,
-        "seconds": round(leg.seconds, 1),
-        "turns_per_second": round(leg.turns / leg.seconds, 2) if leg.seconds else None,
-        "checks": {
-            name: {
-                "verdict": seen.verdict.shown if seen.verdict is not Verdict.NOT_RUN else "NOT_APPLICABLE",
-                "compared": seen.compared,
-                "findings": len(seen.findings),
-                "reason": seen.not_observable or seen.not_applicable if not seen.compared else None,
-            }
-            for name, seen in leg.checks.items()
-        },
-    }
+def leg_summary(leg: LegFinished) -> LegSummary:
+    """One leg."""
+    count = leg.count
+    return LegSummary(
+        leg=leg.target.leg,
+        model=leg.target.model,
+        verdict=leg.verdict.shown,
+        level=leg.level.name,
+        why=leg.why,
+        notes=list(leg.notes),
+        scenarios=count.scenarios,
+        turns=count.turns,
+        reused_turns=count.reused_turns,
+        reused_share=count.reused_share,
+        generated_tokens=count.generated_tokens,
+        seconds=round(leg.seconds, 1),
+        turns_per_second=round(count.turns / leg.seconds, 2) if leg.seconds else None,
+        checks={name: _check(seen) for name, seen in leg.checks.items()},
+    )
+
+
+def _check(seen: CheckResult) -> CheckSummary:
+    return CheckSummary(
+        verdict=seen.verdict.shown if seen.verdict is not Verdict.NOT_RUN else "NOT_APPLICABLE",
+        compared=seen.compared,
+        findings=len(seen.findings),
+        reason=None if seen.compared else seen.not_observable or seen.not_applicable,
+    )
