@@ -290,4 +290,4 @@ def _import() -> Foreign:
     try:
         return import_module("llama_cpp")
     except (ImportError, RuntimeError, OSError) as error:
-        raise SubjectError(f"llama_cpp cannot be imported ({error}); run: pip install llama-cpp-python") from error
+        raise SubjectError(f"llama_cpp cannot be imported ({error}); run: pip install 'warmcold[llama-cpp]'") from error

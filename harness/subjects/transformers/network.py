@@ -180,7 +180,9 @@ def _import(name: str) -> Foreign:
     try:
         return import_module(name)
     except ImportError as error:
-        raise SubjectError(f"the transformers subject needs {name}; pip install torch transformers") from error
+        raise SubjectError(
+            f"the transformers subject needs {name}; run: pip install 'warmcold[transformers]'"
+        ) from error
 
 
 def _auto(library: Foreign, data: Mapping[str, Foreign]) -> Foreign:
