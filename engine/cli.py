@@ -10,9 +10,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from .backends.registry import BACKENDS
 from .contract.errors import UsageError, WarmcoldError
 from .contract.request import Completion, SamplingParams
-from .engine import BACKENDS, NUMERICS, Engine
+from .engine import Engine
+from .graph.compile import NUMERICS
 from .package.inspect import inspect
 from .text.chat import ChatTemplate
 from .turn.session import Session

@@ -7,32 +7,48 @@ with Engine.load("models/smollm2", backend="native") as engine:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .backends.base import Backend, BackendState
+from .backends.base import RuntimeOptions, Weights
+from .backends.registry import BACKENDS
+from .contract.arrays import Feeds, HostArray
 from .contract.errors import UsageError
 from .contract.probe import Probe, no_probe
-from .contract.request import Completion, GateReason, SamplingParams
-from .graph.load import GraphModel
-from .kv.layout import KvGeometry, Part
+from .contract.request import Completion, GateReason, Identity, RequestOptions, SamplingParams
+from .graph.compile import NUMERICS
+from .kv.buffers import KvOptions
+from .kv.layout import Part
 from .kv.pages import PagePool
 from .kv.prefix_cache import NullPrefixCache, PagedPrefixCache, PrefixCache
 from .package.resolve import ModelSpec, refuse_nan, resolve
 from .text.tokenizer import TextTokenizer
-from .turn.identity import Identity, file_digest, identity_of
-from .turn.reuse import Component, FullAttention, Window
+from .turn.identity import file_digest, identity_of
 from .turn.session import Session
-from .turn.turn import Core, Retained, Turn
+from .turn.slot import Retained, Slot
+from .turn.turn import Core, Request, Turn
 
-BACKENDS = ("native", "ort")
-NUMERICS = ("invariant", "fast")
+
+class EngineKeywords(TypedDict, total=False):
+    """The fields of `EngineOptions`, for whoever passes them as keywords."""
+
+    backend: str
+    device: str
+    numerics: str
+    page_size: int
+    pages: int
+    chunk_size: int
+    min_capacity: int
+    max_context: int | None
+    probe: Probe
+    poison: float | None
+    threads: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +89,7 @@ class LiveKv:
 
     length: int
     context: tuple[int, ...]
-    arrays: tuple[tuple[NDArray[Any], NDArray[Any]], ...]
+    arrays: tuple[tuple[HostArray, HostArray], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,28 +101,25 @@ class EngineView:
     entries: tuple[tuple[Identity, tuple[int, ...], int], ...]
     free: tuple[int, ...]
     holders: tuple[int, ...]
-    in_flight: tuple[int, ...]
     page_bytes: Callable[[int], NDArray[np.float32]]
 
 
 class Engine:
     """One model on one backend with its own page pool and prefix cache. Make it with `Engine.load`."""
 
-    def __init__(self, spec: ModelSpec, weights: Any, content: bytes, options: EngineOptions) -> None:
+    def __init__(self, spec: ModelSpec, weights: Weights, content: bytes, options: EngineOptions) -> None:
         self.spec = spec
         self.options = options
-        self._weights = weights
+        self.weights = weights
         self._content = content
         self._tokenizer: TextTokenizer | None = None
         self.max_context = min(options.max_context or spec.context_length, spec.context_length)
-        backend = _backend(weights, options, self.max_context)
         pages = options.pages if spec.has_state else 0
         self.pool = PagePool(spec.geometry, page_size=options.page_size, pages=pages, poison=options.poison)
         self.cache: PrefixCache = PagedPrefixCache(self.pool) if pages else NullPrefixCache()
-        self._core = Core(
+        self.core = Core(
             spec=spec,
-            backend=backend,
-            components=_components(spec),
+            backend=weights.backend(self._kv_options()),
             pool=self.pool,
             cache=self.cache,
             chunk_size=options.chunk_size,
@@ -115,7 +128,7 @@ class Engine:
         )
 
     @classmethod
-    def load(cls, path: str | Path, **options: Any) -> Engine:
+    def load(cls, path: str | Path, **options: Unpack[EngineKeywords]) -> Engine:
         """Load a model directory or `.onnx` file. Keyword options: the fields of `EngineOptions`.
 
         ModelError when the files are at fault, UsageError for an option or device that does not exist; nothing stays
@@ -130,9 +143,10 @@ class Engine:
         spec, graph = resolve(Path(path))
         refuse_nan(graph)
         content = file_digest([spec.graph_path, *graph.external_files()])
-        return cls(spec, _weights(spec, graph, chosen), content, chosen)
+        runtime = RuntimeOptions(device=chosen.device, numerics=chosen.numerics, threads=chosen.threads)
+        return cls(spec, BACKENDS[chosen.backend](spec, graph, runtime), content, chosen)
 
-    def fresh(self, **changes: Any) -> Engine:
+    def fresh(self, **changes: Unpack[EngineKeywords]) -> Engine:
         """Another engine over the same immutable weights, with fresh pools, caches and sessions: a cold start.
 
         `changes`: options to change, but not backend, device, numerics or threads, which belong to the weights.
@@ -140,57 +154,26 @@ class Engine:
         fixed = {"backend", "device", "numerics", "threads"} & set(changes)
         if fixed:
             raise UsageError(f"fresh() cannot change {sorted(fixed)}: load another engine")
-        return Engine(self.spec, self._weights, self._content, replace(self.options, **changes))
+        return Engine(self.spec, self.weights, self._content, replace(self.options, **changes))
 
-    def session(self) -> Session:
-        """A conversation that keeps its KV between turns."""
-        return Session(self)
+    def session(self, retained: Retained | None = None) -> Session:
+        """A conversation that keeps its KV between turns. `retained`: what its first turn may reuse."""
+        return Session(self._turn, retained)
 
-    def generate(self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Any) -> Completion:
+    def generate(
+        self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Unpack[RequestOptions]
+    ) -> Completion:
         """One turn without a session: it uses the prefix cache only. `reuse=False`: cold, and nothing is published.
 
-        `request`: `inputs` (named arrays that condition the model), `adapter`, `salt` (anything canonical; different
-        salts never share KV), `reuse`.
+        `salt`: anything canonical; different salts never share KV. UsageError for anything else in `request`.
         """
-        turn = self.turn(prompt_ids, params, take=lambda: None, put_back=lambda retained: None, **request)
-        for _ in turn:
-            pass
-        return turn.completion
+        return self.stream(prompt_ids, params, **request).finish()
 
-    def stream(self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Any) -> Turn:
-        """Like `generate`, as a `Turn` to iterate."""
-        return self.turn(prompt_ids, params, take=lambda: None, put_back=lambda retained: None, **request)
-
-    def turn(
-        self,
-        prompt_ids: Sequence[int],
-        params: SamplingParams | None,
-        *,
-        take: Callable[[], Retained | None],
-        put_back: Callable[[Retained | None], None],
-        inputs: Mapping[str, NDArray[Any]] | None = None,
-        adapter: str | None = None,
-        salt: Any = None,
-        reuse: bool = True,
+    def stream(
+        self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Unpack[RequestOptions]
     ) -> Turn:
-        """A checked turn that has not started. For sessions; callers want `generate` or `stream`."""
-        prompt = self._checked(prompt_ids)
-        if inputs:
-            raise UsageError(f"inputs {sorted(inputs)}: this model declares no input beside tokens, mask and positions")
-        if adapter is not None:
-            raise UsageError(f"adapter {adapter!r}: this model has no adapters")
-        identity = self.identity(salt) if reuse else None
-        chosen = params or SamplingParams()
-        return Turn(
-            self._core,
-            prompt,
-            chosen,
-            identity=identity,
-            gate=self._gate(identity, reuse),
-            take=take,
-            put_back=put_back,
-            decode_text=self.tokenizer().decode if chosen.stop else None,
-        )
+        """Like `generate`, as a `Turn` to iterate."""
+        return self._turn(prompt_ids, params, Slot(), **request)
 
     def tokenizer(self) -> TextTokenizer:
         """The model's own tokenizer, read once. ModelError where it has none."""
@@ -203,21 +186,20 @@ class Engine:
         retained = session.retained if session is not None else None
         pool = self.pool.snapshot()
         return EngineView(
-            live=_live(retained, self.spec.geometry) if retained is not None else None,
+            live=_live(retained, len(self.spec.states)) if retained is not None else None,
             entries=tuple(_entries(self.cache)),
-            free=tuple(pool["free"]),
-            holders=tuple(pool["holders"]),
-            in_flight=tuple(page for table in self._core.tables for page in table.held_pages()),
+            free=pool.free,
+            holders=pool.holders,
             page_bytes=lambda page: self.pool.bytes_of(page).copy(),
         )
 
-    def identity(self, salt: Any = None) -> Identity | None:
+    def identity(self, salt: object = None) -> Identity | None:
         """The digest under which KV of requests with this `salt` is kept; None if `salt` has no canonical form."""
         return identity_of(
             {
                 "content": self._content,
                 "salt": salt,
-                "kv": [[layer.heads, layer.head_dim, layer.dtype] for layer in self.spec.geometry.layers],
+                "kv": [[layer.heads, layer.head_dim, layer.dtype] for layer in self.spec.states],
                 "numerics": self.options.numerics,
                 "positions": "linear",
             }
@@ -225,23 +207,23 @@ class Engine:
 
     def check_invariants(self) -> None:
         """Assert that every page is free or accounted for by the cache and the running turns, and the tree's own laws."""
-        held = [page for table in self._core.tables for page in table.held_pages()]
+        held = [page for table in self.core.tables for page in table.held_pages()]
         if isinstance(self.cache, PagedPrefixCache):
             self.cache.check_invariants()
             held += self.cache.held_pages()
         self.pool.check_invariants(held)
 
-    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def bare(self, feeds: Feeds) -> dict[str, HostArray]:
         """One stateless model call; see `Backend.bare`."""
-        return self._core.backend.bare(feeds)
+        return self.core.backend.bare(feeds)
 
     def fallbacks(self) -> dict[str, int]:
         """Operators that ran on the slow generic path, with their calls; see `Backend.fallbacks`."""
-        return self._core.backend.fallbacks()
+        return self.core.backend.fallbacks()
 
     def close(self) -> None:
         """Release the weights, unless `fresh()` engines still use them. Idempotent."""
-        self._core.backend.close()
+        self.core.backend.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -250,6 +232,24 @@ class Engine:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _turn(
+        self, prompt_ids: Sequence[int], params: SamplingParams | None, slot: Slot, **request: Unpack[RequestOptions]
+    ) -> Turn:
+        """A checked turn that has not started."""
+        prompt = self._checked(prompt_ids)
+        if unknown := {name: value for name, value in request.items() if name not in RequestOptions.__annotations__}:
+            raise UsageError(
+                f"{unknown}: a request takes {sorted(RequestOptions.__annotations__)} and no other condition"
+            )
+        reuse = request.get("reuse", True)
+        identity = self.identity(request.get("salt")) if reuse else None
+        chosen = params or SamplingParams()
+        decode = self.tokenizer().decode if chosen.stop else None
+        asked = Request(
+            prompt=prompt, params=chosen, identity=identity, gate=self._gate(identity, reuse), decode=decode
+        )
+        return Turn(self.core, asked, slot)
 
     def _checked(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
         """The prompt as plain ints, or UsageError with the value and the bound."""
@@ -269,55 +269,22 @@ class Engine:
             return GateReason.NO_IDENTITY
         return GateReason.NO_PAGES if not self.options.pages else None
 
+    def _kv_options(self) -> KvOptions:
+        options = self.options
+        return KvOptions(
+            min_capacity=options.min_capacity,
+            max_context=self.max_context,
+            poison=options.poison,
+            probe=options.probe,
+        )
 
-def _token(value: Any, at: int, vocab_size: int) -> int:
+
+def _token(value: object, at: int, vocab_size: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise UsageError(f"prompt[{at}] is {value!r}: token ids are integers")
     if not 0 <= value < vocab_size:
         raise UsageError(f"prompt[{at}] is {value}: token ids of this model are 0 to {vocab_size - 1}")
     return int(value)
-
-
-def _components(spec: ModelSpec) -> Sequence[Component]:
-    """What restricts where this model's state may be cut. Windows are masks here: the KV of all positions stays."""
-    if not spec.has_state:
-        return ()
-    return (FullAttention(), *(Window(width) for width in sorted(spec.windows)))
-
-
-def _weights(spec: ModelSpec, graph: GraphModel, options: EngineOptions) -> Any:
-    """The immutable part of a backend. Each runtime is imported only when it is asked for."""
-    ports: dict[str, Any] = {"past": spec.past, "present": spec.present, "logits": spec.logits}
-    if options.backend == "native":
-        from .backends.native import compile_model
-
-        return compile_model(graph, geometry=spec.geometry, device=options.device, numerics=options.numerics, **ports)
-    from .backends.ort import open_model
-
-    return open_model(
-        spec.graph_path,
-        geometry=spec.geometry,
-        shared_buffer=spec.shared_buffer,
-        device=options.device,
-        threads=options.threads,
-        **ports,
-    )
-
-
-def _backend(weights: Any, options: EngineOptions, max_context: int) -> Backend:
-    settings: dict[str, Any] = {
-        "min_capacity": options.min_capacity,
-        "max_context": max_context,
-        "poison": options.poison,
-        "probe": options.probe,
-    }
-    if options.backend == "native":
-        from .backends.native import NativeBackend
-
-        return NativeBackend(weights, **settings)
-    from .backends.ort import OrtBackend
-
-    return OrtBackend(weights, **settings)
 
 
 def _entries(cache: PrefixCache) -> Iterator[tuple[Identity, tuple[int, ...], int]]:
@@ -329,13 +296,10 @@ def _entries(cache: PrefixCache) -> Iterator[tuple[Identity, tuple[int, ...], in
         yield identity, prefix, node.page
 
 
-def _live(retained: Retained, geometry: KvGeometry) -> LiveKv:
-    state: BackendState = retained.decoder.state
+def _live(retained: Retained, layers: int) -> LiveKv:
+    state = retained.decoder.state
     return LiveKv(
         length=state.kv_len,
         context=retained.context,
-        arrays=tuple(
-            (state.physical(layer, Part.KEY), state.physical(layer, Part.VALUE))
-            for layer in range(len(geometry.layers))
-        ),
+        arrays=tuple((state.physical(layer, Part.KEY), state.physical(layer, Part.VALUE)) for layer in range(layers)),
     )

@@ -1,20 +1,26 @@
 """Copies of the package, and planting one fault in a copy.
 
-A copy holds no bytecode: a restored file with an old timestamp beside a cached one has fooled people into testing the
-wrong build.
+A copy holds no bytecode that goes by timestamps: a restored file beside a cached one has fooled people into testing the
+wrong build. What `compile_tree` adds goes by content: a file with a fault in it no longer fits and is compiled anew.
 """
 
 from __future__ import annotations
 
+import compileall
 import shutil
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 from .mutant import Mutant
 
 _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache", ".hypothesis", "*.egg-info")
 
 
-class StaleError(Exception):
+class FalsifierError(Exception):
+    """The falsifier cannot say what it was asked: its message names the mutant or the tree at fault."""
+
+
+class StaleError(FalsifierError):
     """A mutant's text does not occur exactly once: the source has moved on, and the mutant tests nothing."""
 
 
@@ -26,6 +32,11 @@ def package() -> Path:
 def copy_tree(source: Path, target: Path) -> None:
     """Copy the package folder `source` to `target`, links as what they lead to, no caches."""
     shutil.copytree(source, target, ignore=_SKIPPED)
+
+
+def compile_tree(tree: Path) -> None:
+    """Add bytecode to a copy, valid for exactly the sources that lie there; copies of it start in half the time."""
+    compileall.compile_dir(tree, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
 def replaced(mutant: Mutant, content: str) -> str:

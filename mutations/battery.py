@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .apply import StaleError, copy_tree, plant
+from .apply import FalsifierError, StaleError, compile_tree, copy_tree, plant
 from .mutant import ALLOWLIST, CRASH, Mutant, Outcome, Result, judge
 
 TIMEOUT_S = 180.0
@@ -36,7 +36,7 @@ FORCED = Mutant(
 )
 
 
-class BatteryError(Exception):
+class BatteryError(FalsifierError):
     """The battery proves nothing: the clean tree does not pass, or the forced failure does."""
 
 
@@ -67,34 +67,34 @@ def run_battery(
     *,
     jobs: int = 2,
     timeout_s: float = TIMEOUT_S,
-    on_start: Callable[[str], None] = lambda name: None,
-    on_result: Callable[[Result], None] = lambda result: None,
+    told: Callable[[str | Result], None] = lambda news: None,
 ) -> Report:
     """Run the battery over a snapshot of the package folder `source`, `jobs` processes at a time.
 
-    Raises BatteryError before any mutant is run when the clean tree fails or the forced failure passes.
+    `told` hears the name of whatever begins, and each result. Raises BatteryError before any mutant is run when the clean
+    tree fails or the forced failure passes.
     """
-    with tempfile.TemporaryDirectory(prefix="warmcold-mutate-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="warmcold-mutate-") as scratch, ThreadPoolExecutor(jobs) as pool:
         base = Path(scratch) / "clean" / PACKAGE
         copy_tree(source, base)
-        on_start("clean tree")
-        clean = _clean(base, mutants, timeout_s)
-        on_start("forced failure")
+        compile_tree(base)
+        told("clean tree")
+        clean = _clean(base, mutants, timeout_s, pool)
+        told("forced failure")
         forced = _forced(base, Path(scratch) / "forced" / PACKAGE, timeout_s)
 
         def one(mutant: Mutant) -> Result:
-            on_start(mutant.id)
+            told(mutant.id)
             result = run_mutant(base, Path(scratch) / mutant.id / PACKAGE, mutant, timeout_s)
-            on_result(result)
+            told(result)
             return result
 
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
-            return Report(clean=clean, forced=forced, results=tuple(pool.map(one, mutants)))
+        return Report(clean=clean, forced=forced, results=tuple(pool.map(one, mutants)))
 
 
 def run_mutant(base: Path, tree: Path, mutant: Mutant, timeout_s: float) -> Result:
     """Plant `mutant` in a fresh copy of `base` at `tree`, run what ought to see it, and judge. The copy is removed."""
-    copy_tree(base, tree)
+    shutil.copytree(base, tree)
     try:
         plant(mutant, tree)
         run = _allowlist(tree, timeout_s) if mutant.expected_check == ALLOWLIST else _play(tree, mutant, timeout_s)
@@ -118,9 +118,9 @@ def _result(mutant: Mutant, run: Run) -> Result:
     )
 
 
-def _clean(base: Path, mutants: Sequence[Mutant], timeout_s: float) -> Run:
+def _clean(base: Path, mutants: Sequence[Mutant], timeout_s: float, pool: Executor) -> Run:
     """Everything that any mutant will be judged by, on the tree as it is."""
-    runs = [_child(base, [model], [backend], timeout_s) for model, backend in legs(mutants)]
+    runs = list(pool.map(lambda leg: _child(base, [leg[0]], [leg[1]], timeout_s), legs(mutants)))
     if any(mutant.expected_check == ALLOWLIST for mutant in mutants):
         runs.append(_allowlist(base, timeout_s))
     clean = Run(
@@ -140,7 +140,7 @@ def _clean(base: Path, mutants: Sequence[Mutant], timeout_s: float) -> Run:
 
 
 def _forced(base: Path, tree: Path, timeout_s: float) -> Run:
-    copy_tree(base, tree)
+    shutil.copytree(base, tree)
     try:
         plant(FORCED, tree)
         run = _play(tree, FORCED, timeout_s)
@@ -164,7 +164,7 @@ def _play(tree: Path, mutant: Mutant, timeout_s: float) -> Run:
 
 
 def _child(tree: Path, models: Sequence[str], backends: Sequence[str], timeout_s: float) -> Run:
-    arguments = ["-m", "mutations.child"]
+    arguments = ["-m", "warmcold.mutations.child"]
     for model in models:
         arguments += ["--model", model]
     for backend in backends:

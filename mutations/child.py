@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..harness.arms.arms import Arms
 from ..harness.contract.scenario import Scenario
 from ..harness.contract.verdict import Finding
-from ..harness.play.exact import Arms, ScenarioResult, Watch, run_scenario
-from ..harness.run.verify import open_arms
+from ..harness.play.exact import Lineup, ScenarioResult, run_scenario
+from ..harness.run.target import Target
 from .mutant import CRASH
 from .scenarios import scenarios
 
@@ -52,7 +53,7 @@ def play(seen: Seen, arms: Arms, scenario: Scenario, where: str) -> None:
     After a finding the arms may hold different histories; an error that follows from that says nothing.
     """
     try:
-        seen.take(run_scenario(arms, scenario, Watch(to_the_end=True)), f"{where}, {scenario.title}")
+        seen.take(run_scenario(arms, scenario, Lineup(to_the_end=True)), f"{where}, {scenario.title}")
     except Exception as error:  # a fault may break the harness too
         seen.note(CRASH, f"{where}, {scenario.title}: {type(error).__name__}: {error}")
 
@@ -64,7 +65,7 @@ def run(models: Sequence[str], backends: Sequence[str]) -> Seen:
         for backend in backends:
             where = f"{Path(model).name} on {backend}"
             try:
-                arms = open_arms(Path(model), backend, threads=1)
+                arms = Target(model=model, subject=backend).open(threads=1)
             except Exception as error:  # a fault may show as early as this
                 seen.note(CRASH, f"{where}, loading: {type(error).__name__}: {error}")
                 continue
@@ -76,7 +77,7 @@ def run(models: Sequence[str], backends: Sequence[str]) -> Seen:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run, print."""
-    parser = argparse.ArgumentParser(prog="mutations.child", description=__doc__)
+    parser = argparse.ArgumentParser(prog="warmcold.mutations.child", description=__doc__)
     parser.add_argument("--model", action="append", required=True)
     parser.add_argument("--backend", action="append", required=True)
     chosen = parser.parse_args(arguments)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,19 +23,23 @@ app = typer.Typer(name="mutate", help="Plant faults in the engine; each must be 
 
 @app.command("mutate")
 def mutate(
-    only: list[str] = typer.Option([], "--only", metavar="ID", help="Only this mutant; may be given again."),
-    changed: str | None = typer.Option(
-        None, "--changed", metavar="BASE", help="Only mutants of files changed since BASE."
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="ID", help="Only this mutant; may be given again.")
+    ] = None,
+    changed: Annotated[
+        str | None, typer.Option("--changed", metavar="BASE", help="Only mutants of files changed since BASE.")
+    ] = None,
+    report: Annotated[Path, typer.Option("--report", metavar="DIR", help="Where the scorecard goes.")] = Path(
+        "reports"
     ),
-    report: Path = typer.Option(Path("reports"), "--report", metavar="DIR", help="Where the scorecard goes."),
-    jobs: int = typer.Option(2, "--jobs", min=1, help="Processes at a time."),
-    list_: bool = typer.Option(False, "--list", help="Print the mutants and run none."),
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes at a time.")] = 2,
+    list_: Annotated[bool, typer.Option("--list", help="Print the mutants and run none.")] = False,
 ) -> None:
     """Plant each fault of the catalogue in a copy of the sources and see which checks notice.
 
     Ends with 0 only when no mutant is stale, every one is seen by a check, and 95% by the check that ought to.
     """
-    chosen = _chosen(only, changed)
+    chosen = _chosen(only or [], changed)
     if list_:
         for mutant in chosen:
             typer.echo(f"{mutant.id:<34} {mutant.file:<28} {mutant.expected_check:<12} {mutant.note}")
@@ -41,6 +47,9 @@ def mutate(
     if not chosen:
         typer.echo(f"PASS  no mutant lies in a file changed since {changed}: nothing to run")
         return
+    if find_spec("onnxruntime") is None:
+        typer.echo("error: the mutants are judged with onnxruntime; run: pip install 'warmcold[cpu]'", err=True)
+        raise typer.Exit(2)
     raise typer.Exit(_run(chosen, report, jobs))
 
 
@@ -63,16 +72,16 @@ def _watched(chosen: Sequence[Mutant], jobs: int, console: Console) -> Report:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("copying the sources", total=len(chosen))
 
-        def started(name: str) -> None:
-            progress.update(task, description=name)
-
-        def finished(result: Result) -> None:
+        def told(news: str | Result) -> None:
+            if isinstance(news, str):
+                progress.update(task, description=news)
+                return
             progress.advance(task)
-            if result.outcome.value != "KILLED" or not console.is_terminal:
-                seen = ", ".join(result.killed_by) or "nothing"
-                console.print(f"{result.outcome.value}  {result.mutant.id}  seen by: {seen}", markup=False)
+            if news.outcome.value != "KILLED" or not console.is_terminal:
+                seen = ", ".join(news.killed_by) or "nothing"
+                console.print(f"{news.outcome.value}  {news.mutant.id}  seen by: {seen}", markup=False)
 
-        return run_battery(package(), chosen, jobs=jobs, on_start=started, on_result=finished)
+        return run_battery(package(), chosen, jobs=jobs, told=told)
 
 
 def _chosen(only: Sequence[str], changed: str | None) -> list[Mutant]:

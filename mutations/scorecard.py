@@ -10,12 +10,12 @@ from typing import Any
 
 from ..harness.checks import ALL
 from .battery import Report, Run
-from .mutant import ALLOWLIST, CRASH, Outcome, Result
+from .mutant import ALLOWLIST, Outcome, Result
 
 LEAST_KILLED = 0.95
 """The share of mutants that the very check must kill that ought to; the rest may fall to another."""
 
-CHECKS = (*ALL, "rewind", "refusal", "masked", ALLOWLIST, CRASH)
+CHECKS = (*ALL, ALLOWLIST)
 """The columns, in the order in which the harness reports."""
 
 

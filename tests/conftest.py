@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -16,27 +17,47 @@ pytest_plugins = ["pytester"]
 
 _MUTANT = "MUTANT_UNDER_TEST"  # set by mutmut, to its stage or to the name of a mutant
 
-# The same examples for every mutant, and no search for a smaller one: a verdict must not depend on luck or time.
+# The same examples on every machine and in any order, so that a red test is red for everybody. A busy machine must not
+# fail a test: no example has a time to keep.
+settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
+
+# Fresh examples each time, many more of them; a failure is shown with what plays it again.
 settings.register_profile(
-    "mutmut",
-    derandomize=True,
+    "soak",
+    derandomize=False,
     database=None,
     deadline=None,
+    max_examples=1000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+# For every mutant the same, and no search for a smaller one: a verdict must not depend on luck or time.
+settings.register_profile(
+    "mutmut",
+    settings.get_profile("fixed"),
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )
 
 
-# A busy machine must not fail a test: no example has a time to keep.
-settings.register_profile("no clock", deadline=None)
-
-
-def pytest_configure() -> None:
-    """Fixed examples under mutmut, in its server too, from which the processes that judge mutants are forked."""
-    settings.load_profile("no clock")
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads these options
+def pytest_configure(config: pytest.Config) -> None:
+    """The profile `fixed` unless told; `soak` with a seed that is known; `mutmut` in its server too, which forks."""
     if _MUTANT in os.environ or "mutmut" in sys.modules:
-        settings.load_profile("mutmut")
+        config.option.hypothesis_profile = "mutmut"
+    config.option.hypothesis_profile = config.option.hypothesis_profile or "fixed"
+    if config.option.hypothesis_profile == "soak" and config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbits(32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Which examples Hypothesis plays, and how to have the same again."""
+    profile, seed = config.option.hypothesis_profile, config.option.hypothesis_seed
+    if seed is not None:
+        return f"examples: profile {profile}, again by --hypothesis-profile {profile} --hypothesis-seed {seed}"
+    return f"examples: profile {profile}, derandomized: each test's seed is its own name, the same every time"
 
 
 @pytest.hookimpl(wrapper=True)

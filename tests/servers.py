@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from warmcold.engine import Engine, SamplingParams, UsageError
+from warmcold.engine import Engine, ProbeEvent, SamplingParams, Seeded, Stepped, UsageError
 from warmcold.fixtures.graph import serialise
 from warmcold.fixtures.llama import LlamaConfig, LlamaLayer, write_llama
 
@@ -111,12 +111,12 @@ class Model:
         self._engine = engine.fresh(probe=self._probe, page_size=PAGE, pages=2048)
         self.lock = threading.Lock()
 
-    def _probe(self, point: str, data: Mapping[str, Any]) -> None:
-        if point == "step":
-            self._logits.append(np.array(data["logits"]))
-        if point == "seeded" and data["n"]:
-            self._hit = data["n"]
-            self._spoil(data["state"], data["n"])
+    def _probe(self, event: ProbeEvent) -> None:
+        if isinstance(event, Stepped):
+            self._logits.append(np.array(event.logits))
+        if isinstance(event, Seeded) and event.n:
+            self._hit = event.n
+            self._spoil(event.state, event.n)
 
     def _spoil(self, state: Any, n: int) -> None:
         for layer in range(CONFIG.layers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from warmcold.harness.checks import ALL
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine", "harness", "mutations", "fixtures")
 LONGEST = 400
+LONGEST_FUNCTION = 50
+MOST_PARAMETERS = 5
 NOT_OURS = {"__pycache__", "models", "reports", "mutants", "dist", "build"}
 
 pytestmark = pytest.mark.source_scan
@@ -90,8 +92,9 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_check_says_what_it_cannot_see(name: str) -> None:
-    """A pass is worth no more than that."""
-    assert "Cannot see" in (ALL[name].__doc__ or "")
+    """A pass is worth no more than that. Those that are found while playing say it too."""
+    assert ALL[name].says
+    assert ALL[name].blind
 
 
 def test_nothing_is_read_from_the_environment() -> None:
@@ -111,6 +114,99 @@ def test_nothing_is_imported_by_a_strangers_name() -> None:
         for line in bare_imports(path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function of a file, nested ones too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many it takes, `self` and `cls` aside."""
+    names = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    rest = [part for part in (node.args.vararg, node.args.kwarg) if part is not None]
+    return len(names) + len(rest) - (bool(names) and names[0].arg in ("self", "cls"))
+
+
+def edges(package: str) -> dict[str, set[str]]:
+    """Module -> modules of the same package that it imports, at any depth of the code, for types alone too."""
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in (ROOT / package).rglob("*.py")}
+    found: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        if path.name == "__init__.py":
+            continue
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = ".".join([*name.split(".")[: -node.level], *filter(None, [node.module])])
+                named_modules = {f"{base}.{item.name}" for item in node.names} & set(paths)
+                found[name] |= named_modules or ({base} & set(paths))
+    return found
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Names that lead back to themselves; none where there is no such way."""
+    left = {name: set(targets) & set(graph) for name, targets in graph.items()}
+    while free := [name for name, targets in left.items() if not targets]:
+        for name in free:
+            del left[name]
+        for targets in left.values():
+            targets.difference_update(free)
+    return sorted(left)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_import_goes_in_a_circle(package: str) -> None:
+    """Of files, not only of rooms; imports for types alone count."""
+    assert circle(edges(package)) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_types_are_named(package: str) -> None:
+    """`Any` at most fifteen times in a thousand lines: what goes through a seam has a name."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py"))
+    assert len(re.findall(r"\bAny\b", text)) <= 0.015 * len(text.splitlines())
+
+
+def test_no_function_is_long() -> None:
+    """Fifty lines are more than one thought."""
+    found = {
+        f"{named(path)}:{node.name}": node.end_lineno - node.lineno + 1
+        for path in modules()
+        for node in functions(path)
+        if node.end_lineno is not None and node.end_lineno - node.lineno >= LONGEST_FUNCTION
+    }
+    assert found == {}
+
+
+def test_no_function_takes_many_things() -> None:
+    """Five at most; what belongs together is one object. Frozen configs have constructors of their own."""
+    found = {
+        f"{named(path)}:{node.name}": parameters(node)
+        for path in modules()
+        for node in functions(path)
+        if parameters(node) > MOST_PARAMETERS
+    }
+    assert found == {}
+
+
+def test_no_docstring_points_elsewhere() -> None:
+    """An overriding method says `@override`; "See `X`" is no contract."""
+    found = [
+        f"{named(path)}:{node.name}"
+        for path in modules()
+        for node in functions(path)
+        if re.match(r"See `[\w.]+`\.?$", ast.get_docstring(node) or "")
+    ]
+    assert found == []
+
+
+def test_a_circle_is_found() -> None:
+    """Long ones too, and what only leads to one is in it as well."""
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_no_file_is_long() -> None:

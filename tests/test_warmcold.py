@@ -6,19 +6,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import warmcold.harness.run.verify
+import warmcold.harness.cli.verify
 from warmcold.cli import main
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn
 from warmcold.harness.run.events import Event, LegFinished
-from warmcold.harness.run.verify import Request
+from warmcold.harness.run.target import Target
 from warmcold.harness.subjects.engine import EngineInstance
 
 ROOT = Path(__file__).parents[1]
@@ -241,10 +241,10 @@ def test_nothing_judged_is_unknown(run: Run, tmp_path: Path) -> None:
 def test_a_fault_of_ours_is_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit status 4, as the help says; never 1, which would blame the model."""
 
-    def broken(request: Request, emit: Callable[[Event], None]) -> LegFinished:
+    def broken(*asked: object) -> LegFinished:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(warmcold.harness.run.verify, "verify", broken)
+    monkeypatch.setattr(warmcold.harness.cli.verify, "play", broken)
     try:
         code = run("verify", MODEL, "--backend", "ort", "--report", tmp_path / "r").code
     except ZeroDivisionError:
@@ -278,12 +278,12 @@ def test_replay_of_a_case_that_fails(run: Run, case: Callable[..., Path], tmp_pa
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"ops": []}, '"ops" must be a list'),
+        ({"ops": []}, "ops: Expected `array` of length >= 1"),
         ({"warmcold_case": 9}, "not a case file"),
-        ({"ops": [{"op": "turn", "name": "t0", "append": -1}]}, "append is -1"),
-        ({"settings": {"page_size": 0}}, "page_size is 0"),
+        ({"ops": [{"op": "turn", "name": "t0", "append": -1}]}, "ops[0].append: Expected"),
+        ({"settings": {"page_size": 0}}, "settings.page_size: Expected `int` >= 1, found 0"),
         ({"found": {"leg": "ort-cpu"}}, "--model"),
-        ({"found": 3}, "--model"),
+        ({"found": 3}, "found: Expected `object`"),
         ({"found": {"model": 5}}, "model"),
         ({"found": {"model": str(MODEL), "leg": 7}}, "7"),
         ({"found": {"model": str(MODEL), "leg": "magic-cpu"}}, "magic"),
@@ -323,16 +323,16 @@ def test_replay_is_on_the_leg_where_it_was_found(
     run: Run, case: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leg: str
 ) -> None:
     """Backend and device both, or a case found on one would be replayed on another and seem well."""
-    asked: list[Request] = []
-    real = warmcold.harness.run.verify.verify
+    asked: list[Target] = []
+    real = warmcold.harness.cli.verify.play
 
-    def note(request: Request, emit: Callable[[Event], None]) -> LegFinished:
-        asked.append(request)
-        return real(replace(request, backend="ort", device="cpu"), emit)
+    def note(target: Target, *rest: Any) -> Iterator[Event]:
+        asked.append(target)
+        return real(replace(target, subject="ort", device="cpu"), *rest)
 
-    monkeypatch.setattr(warmcold.harness.run.verify, "verify", note)
+    monkeypatch.setattr(warmcold.harness.cli.verify, "play", note)
     run("replay", case(found={"model": str(MODEL), "leg": leg}), "--report", tmp_path / "r")
-    assert [request.leg for request in asked] == [leg]
+    assert [target.leg for target in asked] == [leg]
 
 
 def test_replay_keeps_the_numerics_of_the_run(
@@ -341,13 +341,13 @@ def test_replay_keeps_the_numerics_of_the_run(
     """What was found under `--numerics fast` is replayed under it."""
     first = run("verify", MODEL, "--backend", "native", "--numerics", "fast", "--examples", 0, "--case", case(),
                 "--json", "--report", tmp_path / "r")  # fmt: skip
-    asked: list[Request] = []
-    real = warmcold.harness.run.verify.verify
+    asked: list[Target] = []
+    real = warmcold.harness.cli.verify.play
 
-    def note(request: Request, emit: Callable[[Event], None]) -> LegFinished:
-        asked.append(request)
-        return real(request, emit)
+    def note(target: Target, *rest: Any) -> Iterator[Event]:
+        asked.append(target)
+        return real(target, *rest)
 
-    monkeypatch.setattr(warmcold.harness.run.verify, "verify", note)
+    monkeypatch.setattr(warmcold.harness.cli.verify, "play", note)
     assert run("replay", json.loads(first.out)["cases"][0], "--report", tmp_path / "again").code == 1
-    assert [request.numerics for request in asked] == ["fast"]
+    assert [target.options for target in asked] == [{"numerics": "fast"}]

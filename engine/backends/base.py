@@ -2,71 +2,40 @@
 
 A backend holds the immutable part (weights, plan). Everything that one conversation carries lives in a `BackendState`,
 so that a fresh state over the same weights is a cold start. Both backends go through the same reuse policy
-(`reuse.apply_prefix_reuse`), the same page geometry (`kv.layout`) and the same loop; each brings only its mechanism.
+(`turn.reuse.apply_prefix_reuse`), the same page geometry (`kv.layout`) and the same loop; each brings only its mechanism.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract.arrays import Device
-from ..kv.layout import KvGeometry, Part, Physical
-
-Feeds = Mapping[str, NDArray[Any]]
-Fill = Callable[[int, Part, Any, Physical], None]
+from ..contract.arrays import Feeds, HostArray
+from ..kv.buffers import KvOptions
+from ..kv.state import BackendState
 
 
-class BackendState(Protocol):
-    """KV of one conversation inside a backend. Also the `KvPrefixStore` seam that the reuse policy drives.
+@dataclass(frozen=True, kw_only=True)
+class RuntimeOptions:
+    """What belongs to the weights: where they live, and how they are computed with."""
 
-    `device` is where the arrays that `load` and `present` hand out live.
-    """
+    device: str = "cpu"
+    numerics: str = "invariant"
+    threads: int = 2
 
-    device: Device
 
-    @property
-    def kv_len(self) -> int:
-        """Positions that hold valid KV."""
+class Weights(Protocol):
+    """The immutable part of a loaded model, shared by every engine over it."""
 
-    @property
-    def has_state(self) -> bool:
-        """Whether this decoder carries anything at all from step to step."""
-
-    def rewind_to(self, n: int) -> bool:
-        """Hold only the first `n` positions and return True, or decline: return False and change nothing.
-
-        `n > kv_len` declines; `n == kv_len` is True and touches nothing. If it raises, the state is poisoned: only
-        `reset` or dropping it is legal.
-        """
-
-    def reset(self) -> None:
-        """Hold nothing. Cannot decline; raises if it cannot empty the state."""
-
-    def load(self, n: int, fill: Fill) -> None:
-        """Hold exactly `n` positions, written by `fill(layer, part, flat, physical)` into each flat buffer.
-
-        Replaces what was held. If it raises, the state holds nothing.
-        """
-
-    def fork(self) -> BackendState:
-        """Another state that holds the same positions and shares nothing that a later step of either could change."""
-
-    def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
-        """Flat view of one layer's buffer and its layout; valid until the next step, rewind, load or reset."""
-
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
-        """The whole array `[1, H, capacity, D]` on the host, for an observer; valid no longer than `present`."""
+    def backend(self, options: KvOptions) -> Backend:
+        """A backend over these weights, with the capacities and the probe of one engine."""
 
 
 class Backend(Protocol):
     """Runs one model on one device. Safe to share between engines; not between threads."""
-
-    name: str
-    geometry: KvGeometry
 
     def new_state(self) -> BackendState:
         """An empty state of its own: nothing is shared with any other."""
@@ -74,12 +43,12 @@ class Backend(Protocol):
     def run(self, state: BackendState, feeds: Feeds, *, last_only: bool = False) -> NDArray[np.float32]:
         """One model call on top of `state`.
 
-        `feeds` maps the model's non-KV input names to host arrays (`input_ids [1, S]` int64, and so on). Returns the
+        `feeds` maps the model's non-KV input names to host arrays (token ids `[1, S]` int64, and so on). Returns the
         logits `[1, S, V]` as float32 on the host, or, where `last_only` lets it, the last row alone, `[1, 1, V]`.
         Afterwards `state.kv_len` has grown by S. If it raises, `state` is poisoned and must be dropped.
         """
 
-    def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+    def bare(self, feeds: Feeds) -> dict[str, HostArray]:
         """One stateless call of the same kernels: past arrays among `feeds`, all outputs by name, copied to the host.
 
         For a harness that keeps the cache itself. No session, policy, page or capacity is involved.

@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing_extensions import override
 
-from numpy.typing import NDArray
-
-from ..contract.arrays import Device
+from ..contract.arrays import Array, Device, HostArray
 from ..contract.probe import Probe
 from ..kv.buffers import KvBuffers
 from ..kv.layout import Part, Physical
-from .base import Fill
+from ..kv.state import Fill, PlainKv
 
 
-class BufferState:
-    """One conversation's buffers as a `BackendState`; `device` is where they live."""
+class BufferState(PlainKv):
+    """One conversation's buffers; `device` is where they live."""
 
     def __init__(self, buffers: KvBuffers, device: Device, probe: Probe) -> None:
+        super().__init__(buffers.geometry, device, probe)
         self.buffers = buffers
-        self.device = device
-        self._probe = probe
 
     @property
+    @override
     def kv_len(self) -> int:
-        """See `BackendState.kv_len`."""
         return self.buffers.current_kv_len()
 
-    @property
-    def has_state(self) -> bool:
-        """See `BackendState.has_state`."""
-        return bool(self.buffers.geometry.layers)
-
-    def rewind_to(self, n: int) -> bool:
-        """See `BackendState.rewind_to`."""
-        held = self.kv_len
-        if n == held:
-            return True
-        if n > held or self._probe("rewind", {"from": held, "to": n}) is False:
-            return False
+    @override
+    def _cut(self, n: int) -> None:
         self.buffers.rewind_kv(n)
-        return True
 
-    def reset(self) -> None:
-        """See `BackendState.reset`."""
-        self.buffers.rewind_kv(0)
-
+    @override
     def load(self, n: int, fill: Fill) -> None:
-        """See `BackendState.load`."""
         self.reset()
         self.buffers.reserve(n)
         for layer in range(len(self.buffers.geometry.layers)):
@@ -54,14 +36,14 @@ class BufferState:
                 fill(layer, part, *self.buffers.present(layer, part))
         self.buffers.advance(n)
 
+    @override
     def fork(self) -> BufferState:
-        """See `BackendState.fork`."""
         return BufferState(self.buffers.copy(), self.device, self._probe)
 
-    def present(self, layer: int, part: Part) -> tuple[Any, Physical]:
-        """See `BackendState.present`."""
+    @override
+    def present(self, layer: int, part: Part) -> tuple[Array, Physical]:
         return self.buffers.present(layer, part)
 
-    def physical(self, layer: int, part: Part) -> NDArray[Any]:
-        """See `BackendState.physical`."""
+    @override
+    def physical(self, layer: int, part: int) -> HostArray:
         return self.device.to_host(self.buffers.array(layer, part))

@@ -7,45 +7,49 @@ probe); `BufferState` is one conversation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from ..contract.arrays import Array, Feeds, HostArray
 from ..contract.errors import BackendError, UsageError, WarmcoldError
-from ..contract.probe import Probe, no_probe
+from ..contract.probe import Feeding, no_probe
 from ..graph.compile import compile_model
+from ..graph.load import GraphModel
 from ..graph.plan import CompiledModel
-from ..kv.buffers import KvBuffers, KvSlot
+from ..graph.signature import Signature
+from ..kv.buffers import KvBuffers, KvOptions, KvSlot
 from ..kv.layout import LayerKv, Part
-from .base import BackendState, Feeds
+from ..kv.state import BackendState
+from .base import Backend, RuntimeOptions, Weights
 from .buffered import BufferState
 
-__all__ = ["NativeBackend", "compile_model"]
 
-_TOKEN_PORTS = ("input_ids", "inputs_embeds")
+@dataclass(frozen=True)
+class NativeWeights(Weights):
+    """A compiled plan, shared by every engine over it."""
+
+    compiled: CompiledModel
+
+    @override
+    def backend(self, options: KvOptions) -> NativeBackend:
+        return NativeBackend(self.compiled, options)
 
 
-class NativeBackend:
-    """`Backend` over a compiled plan. Its name carries nothing of the device: see `compiled.device`."""
+def load(graph: GraphModel, signature: Signature, options: RuntimeOptions) -> NativeWeights:
+    """Compile `graph`. ModelError for an operator that is not known, UsageError for a device that does not exist."""
+    return NativeWeights(compile_model(graph, signature, device=options.device, numerics=options.numerics))
 
-    name = "native"
 
-    def __init__(
-        self,
-        compiled: CompiledModel,
-        *,
-        min_capacity: int = 256,
-        max_context: int,
-        poison: float | None = None,
-        probe: Probe = no_probe,
-    ) -> None:
-        self.geometry = compiled.geometry
+class NativeBackend(Backend):
+    """`Backend` over a compiled plan; where its arrays live is `compiled.device`."""
+
+    def __init__(self, compiled: CompiledModel, options: KvOptions) -> None:
         self._compiled: CompiledModel | None = compiled
-        self._min_capacity, self._max_context = min_capacity, max_context
-        self._poison, self._probe = poison, probe
-        self._rows_port = _rows_port(compiled)
+        self._signature = compiled.signature
+        self._options = options
         self._calls: Counter[str] = Counter()
 
     @property
@@ -55,16 +59,16 @@ class NativeBackend:
             raise UsageError("the backend is closed; load the model again")
         return self._compiled
 
+    @override
     def new_state(self) -> BackendState:
-        buffers = self._buffers(self._min_capacity, self._max_context, self._probe)
-        return BufferState(buffers, self.compiled.device, self._probe)
+        return BufferState(self._buffers(self._options), self.compiled.device, self._options.probe)
 
+    @override
     def run(self, state: BackendState, feeds: Feeds, *, last_only: bool = False) -> NDArray[np.float32]:
-        """As `Backend.run`; with `last_only` the logits may be `[1, 1, V]`, the last row alone, if the graph allows."""
         assert isinstance(state, BufferState)
-        rows = feeds[self._rows_port].shape[1]
+        rows = self._rows(feeds)
         try:
-            self._probe("feed", {"feeds": feeds})
+            self._options.probe(Feeding(feeds=feeds))
             if state.has_state:
                 state.buffers.reserve(state.kv_len + rows)
             found = self._execute(state.buffers, feeds, last_only=last_only)
@@ -74,15 +78,16 @@ class NativeBackend:
             raise BackendError(f"{type(error).__name__} before {rows} rows at {state.kv_len}: {error}") from error
         if state.has_state:
             state.buffers.advance(rows)
-        logits = self.compiled.device.to_host(found[self.compiled.logits])
+        logits = self.compiled.device.to_host(found[self._signature.logits])
         return np.asarray(logits, dtype=np.float32)
 
-    def bare(self, feeds: Feeds) -> dict[str, NDArray[Any]]:
+    @override
+    def bare(self, feeds: Feeds) -> dict[str, HostArray]:
         """As `Backend.bare`. UsageError when a past array is missing or is not shaped `[1, H, n, D]` as its layer."""
         past = self._past_arrays(feeds)
         held = past[0][0].shape[2] if past else 0
-        room = max(1, held + feeds[self._rows_port].shape[1])
-        buffers = self._buffers(1, room, no_probe)
+        room = max(1, held + self._rows(feeds))
+        buffers = self._buffers(replace(self._options, min_capacity=1, max_context=room, probe=no_probe))
         if past:
             buffers.reserve(room)
         for layer, pair in enumerate(past):
@@ -94,34 +99,32 @@ class NativeBackend:
         found = self._execute(buffers, feeds)
         return {name: np.array(self.compiled.device.to_host(value)) for name, value in found.items()}
 
+    @override
     def fallbacks(self) -> dict[str, int]:
         return dict(self._calls)
 
+    @override
     def close(self) -> None:
         self._compiled = None
 
-    def _execute(self, buffers: KvBuffers, feeds: Feeds, *, last_only: bool = False) -> dict[str, Any]:
+    def _execute(self, buffers: KvBuffers, feeds: Feeds, *, last_only: bool = False) -> dict[str, Array]:
         slots = {
             name: KvSlot(buffers, layer, Part(part))
-            for layer, pair in enumerate(self.compiled.past)
+            for layer, pair in enumerate(self._signature.past)
             for part, name in enumerate(pair)
         }
         self._calls.update(self.compiled.fallbacks)
         return self.compiled.execute(feeds, slots, last_only=last_only)
 
-    def _buffers(self, min_capacity: int, max_context: int, probe: Probe) -> KvBuffers:
-        return KvBuffers(
-            self.geometry,
-            xp=self.compiled.device.xp,
-            min_capacity=min_capacity,
-            max_context=max_context,
-            poison=self._poison,
-            probe=probe,
-        )
+    def _buffers(self, options: KvOptions) -> KvBuffers:
+        return KvBuffers(self._signature.geometry, self.compiled.device.xp, options)
 
-    def _past_arrays(self, feeds: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    def _rows(self, feeds: Feeds) -> int:
+        return int(feeds[self._signature.input_ids].shape[1])
+
+    def _past_arrays(self, feeds: Feeds) -> list[tuple[HostArray, HostArray]]:
         pairs = []
-        for layer, names in zip(self.geometry.layers, self.compiled.past, strict=True):
+        for layer, names in zip(self._signature.states, self._signature.past, strict=True):
             for name in names:
                 _check_past(feeds, name, layer)
             pairs.append((feeds[names[0]], feeds[names[1]]))
@@ -131,13 +134,7 @@ class NativeBackend:
         return pairs
 
 
-def _check_past(feeds: Mapping[str, Any], name: str, layer: LayerKv) -> None:
+def _check_past(feeds: Feeds, name: str, layer: LayerKv) -> None:
     shape = feeds[name].shape if name in feeds else None
     if shape is None or len(shape) != 4 or (shape[0], shape[1], shape[3]) != (1, layer.heads, layer.head_dim):
         raise UsageError(f"past {name!r}: shape {shape}, wanted [1, {layer.heads}, length, {layer.head_dim}]")
-
-
-def _rows_port(compiled: CompiledModel) -> str:
-    """The input whose axis 1 counts the rows of a step."""
-    names = [port.name for port in compiled.inputs]
-    return next((name for name in _TOKEN_PORTS if name in names), names[0])

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from ..contract.request import SamplingParams
 from ..engine import Engine
 from ..kv.layout import Part, Physical, capacity_bucket, narrow, write_present
 from ..turn.decoder import Decoder
 from ..turn.session import Session
-from ..turn.turn import Retained
+from ..turn.slot import Retained
 from .raw import RawLoop
 
 Turn = Callable[[int], float]
@@ -52,7 +53,7 @@ class Prompts:
         return next(self._salts)
 
 
-class EngineArm:
+class EngineArm(Arm):
     """`Arm` of one engine."""
 
     def __init__(self, name: str, engine: Engine, prompts: Prompts) -> None:
@@ -64,8 +65,9 @@ class EngineArm:
         """From an unknown prompt of `length` tokens to its first token."""
         return _first(self.engine.session(), self._prompts.tokens(length), self._prompts.salt())
 
+    @override
     def request(self, prompt: int, count: int) -> tuple[float, list[float]]:
-        """See `Arm.request`. The prefill may take several chunks; it ends with the first token."""
+        """As `Arm.request`. The prefill may take several chunks; it ends with the first token."""
         params = SamplingParams(max_new_tokens=count + 1, ignore_eos=True)
         turn = self.engine.session().stream(self._prompts.tokens(prompt), params, salt=self._prompts.salt())
         marks, chunks = [time.perf_counter()], 0
@@ -74,8 +76,9 @@ class EngineArm:
             chunks += step.token is None
         return marks[chunks + 1] - marks[0], [b - a for a, b in itertools.pairwise(marks[chunks + 1 :])]
 
+    @override
     def conversation(self, history: int) -> Turn:
-        """See `Arm.conversation`. A turn ends with its first token."""
+        """As `Arm.conversation`. A turn ends with its first token."""
         salt, context = self._prompts.salt(), self._prompts.tokens(history)
         session = planted(self.engine, context, salt)
 
@@ -86,7 +89,7 @@ class EngineArm:
         return turn
 
 
-class RawArm:
+class RawArm(Arm):
     """`Arm` of raw ONNX Runtime, over the session of a loaded `ort` engine, of which nothing else is used."""
 
     name = "raw"
@@ -95,14 +98,14 @@ class RawArm:
         self._engine = engine
         self._prompts = prompts
 
+    @override
     def request(self, prompt: int, count: int) -> tuple[float, list[float]]:
-        """See `Arm.request`."""
         loop = self._loop(prompt + count)
         first = timed(lambda: loop.step(self._prompts.tokens(prompt)))
         return first, [timed(lambda: loop.step(self._prompts.tokens(1))) for _ in range(count)]
 
+    @override
     def conversation(self, history: int) -> Turn:
-        """See `Arm.conversation`."""
         loop = self._loop(history + 64)
 
         def turn(new: int) -> float:
@@ -115,12 +118,12 @@ class RawArm:
         """With as much room as an engine makes for `length` positions."""
         options = self._engine.options
         room = capacity_bucket(length, min_capacity=options.min_capacity, max_context=self._engine.max_context)
-        return RawLoop(self._engine.spec, self._engine._weights, capacity=room)
+        return RawLoop(self._engine.spec, self._engine.weights, capacity=room)
 
 
 def planted(engine: Engine, context: Sequence[int], salt: Any = None) -> Session:
     """A session that retains `context`, with noise for its keys and values."""
-    core, rng = engine._core, np.random.default_rng(0)
+    core, rng = engine.core, np.random.default_rng(0)
     state = core.backend.new_state()
 
     def fill(layer: int, part: Part, flat: Any, physical: Physical) -> None:
@@ -131,10 +134,8 @@ def planted(engine: Engine, context: Sequence[int], salt: Any = None) -> Session
     state.load(len(context), fill)
     identity = engine.identity(salt)
     assert identity is not None
-    session = engine.session()
     decoder = Decoder(core.spec, core.backend, state)
-    session._put_back(Retained(context=tuple(context), identity=identity, decoder=decoder))
-    return session
+    return engine.session(Retained(context=tuple(context), identity=identity, decoder=decoder))
 
 
 def timed(run: Callable[[], object]) -> float:

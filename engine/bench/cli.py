@@ -42,9 +42,9 @@ def bench_command(
 
     Exit status: 0 measured, whatever the figures say; 2 a usage error.
     """
-    from .measure import bench
-
     try:
+        from .measure import bench
+
         with threadpool_limits(limits=threads, user_api="blas"):
             sizes, figures = bench(
                 model, backends=backend.names, quick=quick, threads=threads,

@@ -11,10 +11,13 @@ import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..contract.errors import UsageError
 from ..kv.layout import KvGeometry, storage_dtype
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +55,7 @@ class Figure:
         }  # fmt: skip
 
 
-def compared(
-    name: str, arm: str, against: str, ours: Sequence[float], theirs: Sequence[float], bound: float | None = None
-) -> Figure:
+def compared(name: str, arm: str, against: str, ours: Sequence[float], theirs: Sequence[float]) -> Figure:
     """The figure of two series of seconds whose i-th values belong to the same round."""
     return Figure(
         name=name,
@@ -63,13 +64,12 @@ def compared(
         samples=tuple(mine / other for mine, other in zip(ours, theirs, strict=True)),
         ours=1e3 * statistics.median(ours),
         theirs=1e3 * statistics.median(theirs),
-        bound=bound,
     )
 
 
-def interleaved(rounds: int, runs: Mapping[Any, Callable[[], Any]]) -> dict[Any, list[Any]]:
+def interleaved(rounds: int, runs: Mapping[K, Callable[[], V]]) -> dict[K, list[V]]:
     """What each run gave, `rounds` times, one run after the other within a round. A round before is not counted."""
-    found: dict[Any, list[Any]] = {name: [] for name in runs}
+    found: dict[K, list[V]] = {name: [] for name in runs}
     for counted in itertools.chain([False], itertools.repeat(True, rounds)):
         for name, run in runs.items():
             value = run()

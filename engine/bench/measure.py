@@ -77,7 +77,7 @@ def requests(arms: Sequence[EngineArm], raw: RawArm, sizes: Sizes) -> list[Figur
     prefill = {name: [first for first, _ in rounds] for name, rounds in found.items()}
     decode = {name: [statistics.median(steps) for _, steps in rounds] for name, rounds in found.items()}
     return [
-        compared(what, arm.name, raw.name, series[arm.name], series[raw.name], bounds.get(arm.name))
+        replace(compared(what, arm.name, raw.name, series[arm.name], series[raw.name]), bound=bounds.get(arm.name))
         for what, series, bounds in ((f"prefill of {sizes.prompt}", prefill, {}), ("decode step", decode, DECODE))
         for arm in arms
     ]
@@ -123,13 +123,8 @@ def _turn_figures(
     for history in sizes.histories:
         bound = WARM[name] if arm.engine.spec.shared_buffer and history == longest else None
         ours = found[name, history, new]
-        yield compared(f"turn of {new} on {history}", name, f"cold {new}", ours, found[name, 0, new], bound)
+        cold = compared(f"turn of {new} on {history}", name, f"cold {new}", ours, found[name, 0, new])
+        yield replace(cold, bound=bound)
         yield compared(f"turn of {new} on {history}", name, raw, ours, found[raw, history, new])
-    more = compared(
-        f"turn of {4 * new} on {longest}",
-        name,
-        f"turn of {new}",
-        found[name, longest, 4 * new],
-        found[name, longest, new],
-    )
-    yield more
+    more, once = found[name, longest, 4 * new], found[name, longest, new]
+    yield compared(f"turn of {4 * new} on {longest}", name, f"turn of {new}", more, once)

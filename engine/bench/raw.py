@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..contract.arrays import HostArray
 from ..kv.layout import Part, storage_dtype
 from ..package.resolve import ModelSpec
 
@@ -32,7 +32,7 @@ class RawLoop:
         self.length = n
         if self._model.shared_buffer:
             return
-        names = [name for pair in self._model.past for name in pair]
+        names = [name for pair in self._spec.past for name in pair]
         arrays = [np.ascontiguousarray(array[:, :, :n]) for pair in self._buffers for array in pair]
         self._bound = list(zip(names, arrays, strict=True))
 
@@ -42,8 +42,8 @@ class RawLoop:
         feeds = self._feeds(tokens)
         for name, array in feeds.items():
             binding.bind_cpu_input(name, array)
-        binding.bind_output(self._model.logits, "cpu")
-        present = [name for pair in self._model.present for name in pair]
+        binding.bind_output(self._spec.logits, "cpu")
+        present = [name for pair in self._spec.present for name in pair]
         if self._model.shared_buffer:
             self._bind_shared(binding, present)
         else:
@@ -56,7 +56,7 @@ class RawLoop:
         return logits
 
     def _bind_shared(self, binding: Any, present: Sequence[str]) -> None:
-        past = [name for pair in self._model.past for name in pair]
+        past = [name for pair in self._spec.past for name in pair]
         arrays = [array for pair in self._buffers for array in pair]
         for taken, made, array in zip(past, present, arrays, strict=True):
             place = ("cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -71,7 +71,7 @@ class RawLoop:
                 binding.bind_ortvalue_input(name, value)
             binding.bind_output(made, "cpu")
 
-    def _feeds(self, tokens: Sequence[int]) -> dict[str, NDArray[Any]]:
+    def _feeds(self, tokens: Sequence[int]) -> dict[str, HostArray]:
         spec, stop = self._spec, self.length + len(tokens)
         values = {
             spec.input_ids: np.asarray([tokens]),
@@ -81,6 +81,6 @@ class RawLoop:
         return {name: array.astype(spec.dtypes[name]) for name, array in values.items() if name is not None}
 
 
-def _noise(capacity: int, layer: Any) -> NDArray[Any]:
+def _noise(capacity: int, layer: Any) -> HostArray:
     shape = (1, layer.heads, capacity, layer.head_dim)
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32).astype(storage_dtype(layer.dtype))

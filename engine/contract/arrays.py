@@ -7,11 +7,11 @@ may round differently on strided memory, so kernels that care put their input in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
@@ -19,16 +19,28 @@ from numpy.typing import NDArray
 
 from .errors import UsageError
 
+Array: TypeAlias = Any
+"""An array of whichever namespace the device has: the array API publishes no type that NumPy and CuPy share."""
+
+Namespace: TypeAlias = Any
+"""A module of functions on such arrays, as the array API standard has them. For NumPy and CuPy, array-api-compat's."""
+
+HostArray: TypeAlias = NDArray[Any]
+"""A numpy array of any dtype: what comes from a file, from a caller, or from `Device.to_host`."""
+
+Feeds: TypeAlias = Mapping[str, HostArray]
+"""The inputs of one model call by name, on the host."""
+
 
 @dataclass(frozen=True)
 class Device:
     """A place for arrays. `to_host` copies to numpy, `from_host` brings a numpy array over (on the CPU: itself)."""
 
     name: str
-    xp: Any
-    to_host: Callable[[Any], NDArray[Any]]
-    from_host: Callable[[NDArray[Any]], Any]
-    contiguous: Callable[[Any], Any]
+    xp: Namespace
+    to_host: Callable[[Array], HostArray]
+    from_host: Callable[[HostArray], Array]
+    contiguous: Callable[[Array], Array]
 
     @property
     def is_host(self) -> bool:
@@ -36,7 +48,7 @@ class Device:
         return self.xp is numpy_namespace
 
 
-def _in_order(xp: Any) -> Callable[[Any], Any]:
+def _in_order(xp: Namespace) -> Callable[[Array], Array]:
     return lambda array: xp.asarray(array, order="C")  # `ascontiguousarray` would give a scalar an axis
 
 
@@ -53,22 +65,17 @@ def find_device(name: str) -> Device:
     raise UsageError(f"device {name!r} is unknown; use 'cpu' or 'cuda'")
 
 
-def namespace(name: str) -> Any:
-    """The array namespace of the device called `name`; raises as `find_device`."""
-    return find_device(name).xp
-
-
-def dtype_of(xp: Any, name: str) -> Any:
+def dtype_of(xp: Namespace, name: str) -> Any:
     """The namespace's dtype for a numpy dtype name ("float32", "int64", "bool", ...)."""
     return getattr(xp, name)
 
 
-def dtype_name(array: Any) -> str:
+def dtype_name(array: Array) -> str:
     """The numpy name of an array's dtype, whatever namespace it is from."""
     return str(array.dtype).rpartition(".")[2]
 
 
-def silence() -> AbstractContextManager[Any]:
+def silence() -> AbstractContextManager[object]:
     """Let overflow to infinity and operations on NaN pass without a warning: graphs rely on both."""
     return np.errstate(all="ignore")
 

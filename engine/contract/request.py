@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypedDict
 
-from ..turn.reuse import CutReason, ReuseSource
 from .errors import UsageError
+
+Identity = bytes
+"""A digest of all that conditions KV beside its tokens; requests share KV only under the same one (`turn.identity`)."""
 
 
 class StopReason(StrEnum):
@@ -19,6 +22,28 @@ class StopReason(StrEnum):
     STOP_STRING = "stop_string"
     CONTEXT_FULL = "context_full"
     CANCELLED = "cancelled"
+
+
+class CutReason(StrEnum):
+    """Why not more was reused: the first of these, in this order, that the cut equals or that forbids one more.
+
+    Those after `shared` are names of components. The list grows with the components that a decoder may carry.
+    """
+
+    STATELESS = "stateless"
+    IDENTITY = "identity"
+    WANTED = "wanted"
+    CURRENT = "current"
+    SHARED = "shared"
+    WINDOW = "window"
+
+
+class ReuseSource(StrEnum):
+    """Where reused positions came from."""
+
+    NONE = "none"
+    RETAINED = "retained"
+    PAGED = "paged"
 
 
 class GateReason(StrEnum):
@@ -75,6 +100,16 @@ class SamplingParams:
         ):
             if not good:
                 raise UsageError(f"{name} is {getattr(self, name)!r}: give {wanted}")
+
+
+class RequestOptions(TypedDict, total=False):
+    """What a request says beside its prompt and how to sample.
+
+    `salt`: anything canonical; requests with different salts never share KV. `reuse` False: cold, and nothing is kept.
+    """
+
+    salt: object
+    reuse: bool
 
 
 @dataclass(frozen=True, kw_only=True)

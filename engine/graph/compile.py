@@ -10,112 +10,112 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..contract.arrays import HOST, Device, find_device
+from ..contract.arrays import HOST, Array, Device, HostArray, find_device
 from ..contract.errors import UsageError
 from ..kernels.arithmetic import Anchored, Arithmetic, Free
-from ..kernels.call import Call, Kernel
-from ..kernels.matmul import stored_matrix
+from ..kernels.call import Call, Kernel, Kind, narrow_name
+from ..kernels.node import Node, Port
 from ..kernels.probing import largest_tile
-from ..kv.layout import KvGeometry
+from ..kernels.table import kernel_of
 from .library import Library
-from .load import GraphModel, Node, Port
-from .passes import Constants, Place, live_nodes, slot_inputs, with_appends
-from .plan import CompiledModel, Step
-from .precision import Precision, kind_of
+from .load import GraphModel
+from .passes import Constants, Place, live_nodes, with_appends
+from .plan import CompiledModel, Plan, Step
+from .precision import Precision
+from .signature import PortPairs, Signature
 
-Pairs = Sequence[tuple[str, str]]
-Known = tuple[NDArray[Any] | None, ...]
 SMALL = 64
+NUMERICS = ("invariant", "fast")
 
 
 def compile_model(
-    graph: GraphModel,
-    *,
-    past: Pairs,
-    present: Pairs,
-    logits: str,
-    geometry: KvGeometry,
-    device: str | Device = "cpu",
-    numerics: str = "invariant",
+    graph: GraphModel, signature: Signature, *, device: str | Device = "cpu", numerics: str = "invariant"
 ) -> CompiledModel:
-    """Bind `graph` to kernels. `past` and `present` name the key and value ports of each layer of `geometry`.
+    """Bind `graph` to kernels; `signature` names its ports.
 
     `numerics` is "invariant" (a position's bits depend on no other row) or "fast". ModelError for an operator that is
     unknown or used in an unknown way, UsageError for an unknown device, numerics or port.
     """
-    if numerics not in ("invariant", "fast"):
+    if numerics not in NUMERICS:
         raise UsageError(f"numerics {numerics!r} is unknown; use 'invariant' or 'fast'")
-    _check_ports(graph, past, present, logits)
-    assert len(past) == len(present) == len(geometry.layers)
+    _check_ports(graph, signature)
     place = device if isinstance(device, Device) else find_device(device)
-    wanted = list(dict.fromkeys([logits, *(port.name for port in graph.outputs)]))
+    wanted = list(dict.fromkeys([signature.logits, *(port.name for port in graph.outputs)]))
     constants, library = Constants(graph), Library(graph)
-    nodes = with_appends(live_nodes(graph.nodes, wanted), _layers(past), _layers(present))
+    nodes = with_appends(live_nodes(graph.nodes, wanted), _layers(signature.past), _layers(signature.present))
     nodes = live_nodes(constants.fold(nodes, library.evaluate), wanted)
     read = {name for node in nodes for name in node.inputs} | set(wanted)
-    inputs = tuple(port for port in graph.inputs if port.name in read and port.name not in _layers(past))
-    compiler = _Compiler(inputs, place, constants, library, _past_kinds(past, geometry))
+    past = _past_kinds(signature)
+    inputs = tuple(port for port in graph.inputs if port.name in read and port.name not in past)
     weights = {node.outputs[0]: weight for node in nodes if (weight := _weight(node, constants)) is not None}
     mathematics, tile = _arithmetic(place, list(weights.values()), numerics)
+    compiler = _Compiler(inputs, past, mathematics, constants, library)
     head = None
     for node in nodes:
-        compiler.add(node, *mathematics)
-        if node.outputs[0] == logits and logits in weights:
+        compiler.add(node)
+        if node.outputs[0] == signature.logits and signature.logits in weights:
             head = len(compiler.steps) - 1
     return CompiledModel(
         device=place,
         numerics=numerics,
         tile=tile,
         inputs=inputs,
-        logits=logits,
-        past=tuple(past),
-        present=tuple(present),
-        geometry=geometry,
+        signature=signature,
         fallbacks=dict(compiler.fallbacks),
-        **compiler.finished(wanted),
-        _head=head,
+        plan=compiler.finished(wanted, head),
     )
 
 
-def _weight(node: Node, constants: Constants) -> NDArray[Any] | None:
-    return stored_matrix(node, constants.wide(node.inputs[1])) if len(node.inputs) > 1 else None
+def _weight(node: Node, constants: Constants) -> HostArray | None:
+    kernel = kernel_of(node)
+    if kernel is None or kernel.weight is None:
+        return None
+    return kernel.weight(node, constants.wide(node.inputs[1]))
 
 
-def _past_kinds(past: Pairs, geometry: KvGeometry) -> dict[str, str | None]:
+def _past_kinds(signature: Signature) -> dict[str, Kind]:
     """The past ports, in order, and the 16-bit float in which each is stored, if it is."""
-    pairs = zip(past, geometry.layers, strict=True)
-    return {name: kind_of(layer.dtype) for pair, layer in pairs for name in pair}
+    pairs = zip(signature.past, signature.states, strict=True)
+    return {name: narrow_name(layer.dtype) for pair, layer in pairs for name in pair}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A device, and how to compute there."""
+
+    device: Device
+    math: Arithmetic
 
 
 def _arithmetic(
-    device: Device, weights: Sequence[NDArray[Any]], numerics: str
-) -> tuple[tuple[Arithmetic, Arithmetic], int | None]:
-    """The arithmetic on the host and on the device, and the row tile that the device's BLAS allows."""
+    device: Device, weights: Sequence[HostArray], numerics: str
+) -> tuple[tuple[_Place, _Place], int | None]:
+    """The host and the device with their arithmetic, and the row tile that the device's BLAS allows."""
     if numerics == "fast":
-        return (Free(HOST), Free(device)), None
+        return (_Place(HOST, Free(HOST)), _Place(device, Free(device))), None
     shapes = {weight.shape: weight for weight in weights}
     tile = largest_tile(device, [device.from_host(canonical(weight)) for weight in shapes.values()])
     host_tile = tile if device.is_host else largest_tile(HOST, [])
-    return (Anchored(HOST, host_tile), Anchored(device, tile)), tile
+    return (_Place(HOST, Anchored(HOST, host_tile)), _Place(device, Anchored(device, tile))), tile
 
 
-def canonical(value: NDArray[Any]) -> NDArray[Any]:
+def canonical(value: HostArray) -> HostArray:
     """The value contiguous and aligned, in place if it is: BLAS takes its fast path, and always the same one."""
     return np.require(value, requirements=["C", "A"])
 
 
-def _layers(pairs: Pairs) -> dict[str, Place]:
+def _layers(pairs: PortPairs) -> dict[str, Place]:
     return {name: (layer, part) for layer, pair in enumerate(pairs) for part, name in enumerate(pair)}
 
 
-def _check_ports(graph: GraphModel, past: Pairs, present: Pairs, logits: str) -> None:
+def _check_ports(graph: GraphModel, signature: Signature) -> None:
     inputs, outputs = ({port.name for port in ports} for ports in (graph.inputs, graph.outputs))
-    for what, names, known in (("input", _layers(past), inputs), ("output", {**_layers(present), logits: ()}, outputs)):
+    made = (*_layers(signature.present), signature.logits)
+    for what, names, known in (("input", _layers(signature.past), inputs), ("output", made, outputs)):
         for name in names:
             if name not in known:
                 raise UsageError(f"{graph.path}: no {what} {name!r}; the model has {sorted(known)}")
@@ -127,19 +127,20 @@ class _Compiler:
     def __init__(
         self,
         inputs: Sequence[Port],
-        device: Device,
+        past: Mapping[str, Kind],
+        places: tuple[_Place, _Place],
         constants: Constants,
         library: Library,
-        past: Mapping[str, str | None],
     ) -> None:
-        self.device = device
+        self._host, self._away = places
+        self.device = self._away.device
         self.steps: list[Step] = []
         self.fallbacks: Counter[str] = Counter()
         self._constants, self._library = constants, library
-        fed = {port.name: kind_of(port.dtype) for port in inputs}
+        fed = {port.name: narrow_name(port.dtype) for port in inputs}
         kinds = {name: kind for name, kind in {**past, **fed}.items() if kind}
         self._precision = Precision(kinds, self._constant_kind)
-        self._values: list[Any] = []
+        self._values: list[Array | None] = []
         self._places: dict[tuple[str, bool], int] = {}
         self._on_host: set[str] = set()
         self.slots = {name: self._new() for name in past}
@@ -147,32 +148,33 @@ class _Compiler:
         self._places.update(((name, True), place) for name, place in self.feeds.items())
         self._on_host.update(port.name for port in inputs if not port.dtype.startswith(("float", "bfloat")))
 
-    def add(self, node: Node, host_math: Arithmetic, device_math: Arithmetic) -> None:
+    def add(self, node: Node) -> None:
         """Bind one node, where its inputs are."""
         kernel, slow = self._library.find(node)
         self.fallbacks.update([node.op_type] if slow else [])
-        slots = {index for index in slot_inputs(node) if node.inputs[index] in self.slots}
+        slots = {index for index, _ in kernel.presents(node) if node.inputs[index] in self.slots}
         away = not self.device.is_host and (bool(slots) or self._needs_device(node, kernel))
-        device, math = (self.device, device_math) if away else (HOST, host_math)
-        known: Known = tuple(self._constants.wide(name) for name in node.inputs)
-        run = kernel.build(Call(node=node, device=device, math=math, constants=known))
-        run = self._precision.bound(node, run, slots, device)
+        place = self._away if away else self._host
+        known = tuple(self._constants.wide(name) for name in node.inputs)
+        run = kernel.build(Call(node=node, device=place.device, math=place.math, constants=known))
+        run = self._precision.bound(node, kernel, run, slots, place.device)
         inputs = tuple(self._input(name, index, index in slots, away, kernel) for index, name in enumerate(node.inputs))
         here = not away or kernel.host_output
         outputs = tuple(self._made(name, here) if name else None for name in node.outputs)
         self.steps.append(Step(str(node), run, inputs, outputs))
 
-    def finished(self, wanted: Sequence[str]) -> dict[str, Any]:
-        """The fields of the plan, with every value dropped after its last use."""
+    def finished(self, wanted: Sequence[str], head: int | None) -> Plan:
+        """The plan, with every value dropped after its last use."""
         results = {name: self._places.get((name, False)) or self._place(name, True) for name in wanted}
         fixed = {place for place, value in enumerate(self._values) if value is not None}
-        return {
-            "_steps": with_releases(self.steps, fixed | set(results.values())),
-            "_values": tuple(self._values),
-            "_feeds": self.feeds,
-            "_slots": self.slots,
-            "_results": results,
-        }
+        return Plan(
+            steps=with_releases(self.steps, fixed | set(results.values())),
+            values=tuple(self._values),
+            feeds=self.feeds,
+            slots=self.slots,
+            results=results,
+            head=head,
+        )
 
     def _input(self, name: str, index: int, slot: bool, away: bool, kernel: Kernel) -> int | None:
         if not name:
@@ -189,14 +191,14 @@ class _Compiler:
         computed = (name for index, name in enumerate(node.inputs) if name and index not in kernel.host)
         return any(name not in self._on_host and not self._is_small(name) for name in computed)
 
-    def _constant_kind(self, name: str) -> str | None:
+    def _constant_kind(self, name: str) -> Kind:
         value = self._constants.find(name)
-        return None if value is None else kind_of(value.dtype.name)
+        return None if value is None else narrow_name(value.dtype.name)
 
     def _is_small(self, name: str) -> bool:
         return name in self._constants and self._constants[name].size <= SMALL
 
-    def _new(self, value: Any = None) -> int:
+    def _new(self, value: Array | None = None) -> int:
         self._values.append(value)
         return len(self._values) - 1
 
@@ -213,7 +215,7 @@ class _Compiler:
                 self.steps.append(Step(f"transfer of {name!r}", move, (source,), (self._places[name, host],)))
         return self._places[name, host]
 
-    def _source(self, name: str, host: bool) -> tuple[int, Callable[[Any], Any]]:
+    def _source(self, name: str, host: bool) -> tuple[int, Callable[[Array], Array]]:
         if name in self.slots and host == self.device.is_host:
             return self.slots[name], lambda slot: slot.past()
         return self._place(name, not host), self.device.to_host if host else self.device.from_host

@@ -6,17 +6,35 @@ differ.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from .load import Node
+from ..contract.arrays import HostArray
+from ..kernels.call import Call, Kernel, Run, no_float
+from ..kernels.node import Node
+from ..kernels.table import find_kernel
+
+_NO_FLOAT, _MOVES = Kernel(lambda call: lambda: None, kind=no_float), Kernel(lambda call: lambda: None, moves=True)
+_FACTS = {
+    **dict.fromkeys(("ArgMax", "ArgMin", "IsInf", "NonZero", "QuantizeLinear"), _NO_FLOAT),
+    **dict.fromkeys(("GatherElements", "GatherND"), _MOVES),
+}
+"""Of operators that we have no kernel of in any opset."""
 
 
-def reference_kernel(node: Node, opsets: Mapping[str, int]) -> Callable[..., Any] | None:
+def with_facts(node: Node, build: Callable[[Call], Run]) -> Kernel:
+    """A kernel that `build` makes, with what is known of the operator's 16-bit floats; our newest kernel tells it too."""
+    known = find_kernel(node.domain, node.op_type, sys.maxsize) or _FACTS.get(node.op_type)
+    if known is None:
+        return Kernel(build)
+    return Kernel(build, kind=known.kind, wide=known.wide, moves=known.moves, extents=known.extents)
+
+
+def reference_kernel(node: Node, opsets: Mapping[str, int]) -> Run | None:
     """A kernel that runs `node` on the reference evaluator, or None when that does not know the operator either.
 
     A node with a subgraph is not taken: it may read names of the graph around it.
@@ -36,7 +54,7 @@ def reference_kernel(node: Node, opsets: Mapping[str, int]) -> Callable[..., Any
     except Exception:  # it raises a private family of errors for what it does not know
         return None
 
-    def run(*inputs: Any) -> tuple[Any, ...]:
+    def run(*inputs: HostArray | None) -> tuple[HostArray | None, ...]:
         feeds = {name: np.asarray(value) for name, value in zip(node.inputs, inputs, strict=True) if name}
         found = iter(evaluator.run(None, feeds))
         return tuple(next(found) if name else None for name in node.outputs)

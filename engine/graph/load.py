@@ -16,41 +16,11 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs are published
-from numpy.typing import NDArray
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from ..contract.arrays import HostArray
 from ..contract.errors import ModelError
-
-Dim = int | str | None
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output of the graph. `dtype` is a numpy name; a dimension is an extent, a symbol, or unknown."""
-
-    name: str
-    dtype: str
-    shape: tuple[Dim, ...]
-
-
-@dataclass(frozen=True)
-class Node:
-    """One operator call. `domain` is "" for ai.onnx; an omitted optional input or output is "".
-
-    `version` is the graph's opset of that domain; tensor attributes are numpy arrays, `proto` is the node as read.
-    """
-
-    op_type: str
-    domain: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    version: int
-    proto: Any = field(default=None, repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.domain or 'ai.onnx'}.{self.op_type} (opset {self.version}) at node {self.name!r}"
+from ..kernels.node import Dim, Node, Port
 
 
 @dataclass(frozen=True)
@@ -62,7 +32,6 @@ class GraphModel:
     outputs: tuple[Port, ...]
     nodes: tuple[Node, ...]
     opsets: Mapping[str, int]
-    metadata: Mapping[str, str]
     _tensors: Mapping[str, TensorProto] = field(repr=False, compare=False)
 
     @property
@@ -70,7 +39,7 @@ class GraphModel:
         """Names of the stored weights."""
         return frozenset(self._tensors)
 
-    def initializer(self, name: str) -> NDArray[Any]:
+    def initializer(self, name: str) -> HostArray:
         """The weight `name`, read now: a read-only map of external data, else a copy. KeyError for another name."""
         tensor = self._tensors[name]
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -97,7 +66,6 @@ def load_graph(path: Path) -> GraphModel:
         outputs=tuple(_port(value) for value in model.graph.output),
         nodes=tuple(_node(path, index, node, opsets) for index, node in enumerate(model.graph.node)),
         opsets=MappingProxyType(opsets),
-        metadata=MappingProxyType({entry.key: entry.value for entry in model.metadata_props}),
         _tensors=MappingProxyType(tensors),
     )
 
@@ -165,7 +133,7 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-def _mapped(path: Path, tensor: TensorProto) -> NDArray[Any]:
+def _mapped(path: Path, tensor: TensorProto) -> HostArray:
     file, offset, length = _external_span(path, tensor)
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     shape = tuple(tensor.dims)

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from numpy.typing import NDArray
-
+from ..contract.arrays import HostArray
 from ..contract.errors import ModelError
+from ..kernels.append import APPEND
+from ..kernels.call import NARROW
+from ..kernels.node import Node
+from ..kernels.table import kernel_of
 from ..kv.layout import widen
-from .load import GraphModel, Node
+from .load import GraphModel
 
-APPEND = ("warmcold", "KvAppend")
-_PRESENT = {  # past input -> present output
-    APPEND: ((0, 0),),
-    ("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2)),
-    ("", "Attention"): ((4, 1), (5, 2)),
-}
 _POSITION_AXES = (2, -2)
-NARROW = ("float16", "bfloat16")
 
 Place = tuple[int, int]
 """A layer and a part of it."""
@@ -68,17 +63,6 @@ def with_appends(nodes: Sequence[Node], past: Mapping[str, Place], present: Mapp
     return rewritten
 
 
-def present_of(node: Node) -> tuple[tuple[int, int], ...]:
-    """Pairs (input that takes a KV slot itself instead of the past array, output that is the present) of `node`."""
-    pairs = _PRESENT.get((node.domain, node.op_type), ())
-    return tuple((taken, made) for taken, made in pairs if taken < len(node.inputs) and made < len(node.outputs))
-
-
-def slot_inputs(node: Node) -> tuple[int, ...]:
-    """The inputs of `node` that take a KV slot itself instead of the past array."""
-    return tuple(taken for taken, _ in present_of(node))
-
-
 def _is_append(node: Node, past: Mapping[str, Place], present: Mapping[str, Place]) -> bool:
     return (
         (node.domain, node.op_type) == ("", "Concat")
@@ -95,10 +79,12 @@ def _append(node: Node) -> Node:
 
 
 def _appended(node: Node, past: Mapping[str, Place]) -> list[str]:
-    return [node.outputs[made] for taken, made in present_of(node) if node.inputs[taken] in past]
+    kernel = kernel_of(node)
+    presents = kernel.presents(node) if kernel is not None else ()
+    return [node.outputs[made] for slot, made in presents if node.inputs[slot] in past]
 
 
-Evaluate = Callable[[Node, list[NDArray[Any] | None]], Sequence[Any]]
+Evaluate = Callable[[Node, list[HostArray | None]], Sequence[HostArray]]
 
 
 class Constants:
@@ -106,24 +92,24 @@ class Constants:
 
     def __init__(self, graph: GraphModel) -> None:
         self._graph = graph
-        self._known: dict[str, NDArray[Any]] = {}
-        self._wide: dict[str, NDArray[Any]] = {}
+        self._known: dict[str, HostArray] = {}
+        self._wide: dict[str, HostArray] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._known or name in self._graph.initializers
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> HostArray:
         if name not in self._known:
             self._known[name] = self._graph.initializer(name)
         return self._known[name]
 
-    def find(self, name: str) -> NDArray[Any] | None:
+    def find(self, name: str) -> HostArray | None:
         """The value, or None when it depends on an input."""
         if name not in self:
             return None
         return self[name]
 
-    def wide(self, name: str) -> NDArray[Any] | None:
+    def wide(self, name: str) -> HostArray | None:
         """As `find`, a 16-bit value as float32; widened once."""
         if name not in self._wide and name in self:
             value = self[name]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from ..contract.arrays import Array
 from .call import Call, Kernel, Run, Table, versions
 from .elementwise import transcendental
 
@@ -23,7 +23,7 @@ def _softmax(call: Call) -> Run:
     """Softmax of one axis (opset 13)."""
     xp, axis = call.xp, call.attribute("axis", -1)
 
-    def run(x: Any) -> Any:
+    def run(x: Array) -> Array:
         if axis in (-1, x.ndim - 1):
             return softmax_last(call, x)
         return xp.moveaxis(softmax_last(call, xp.moveaxis(x, axis, -1)), -1, axis)
@@ -35,7 +35,7 @@ def _softmax_flattened(call: Call) -> Run:
     """Softmax over all axes from `axis` on, flattened to one (opsets 1 and 11)."""
     xp, axis = call.xp, call.attribute("axis", 1)
 
-    def run(x: Any) -> Any:
+    def run(x: Array) -> Array:
         split = axis % x.ndim
         rows = xp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
         return xp.reshape(softmax_last(call, rows), x.shape)
@@ -43,7 +43,7 @@ def _softmax_flattened(call: Call) -> Run:
     return run
 
 
-def softmax_last(call: Call, x: Any) -> Any:
+def softmax_last(call: Call, x: Array) -> Array:
     """exp(x - max) / sum over the last axis. An entry far below the maximum is exactly zero: exp underflows."""
     xp = call.xp
     x = call.device.contiguous(x)
@@ -54,7 +54,7 @@ def softmax_last(call: Call, x: Any) -> Any:
 TABLE: Table = {
     **versions("Sigmoid", Kernel(_sigmoid), 6),
     **versions("Tanh", transcendental("tanh"), 6),
-    **versions("Relu", Kernel(_relu), 6),
+    **versions("Relu", Kernel(_relu, moves=True), 6),
     **versions("Softmax", Kernel(_softmax_flattened), 1),
     **versions("Softmax", Kernel(_softmax), 13),
 }

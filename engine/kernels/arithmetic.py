@@ -15,9 +15,11 @@ computed alone and the same token in a long prompt differ in the last bits. `Anc
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
-from ..contract.arrays import Device, dtype_name
+from typing_extensions import override
+
+from ..contract.arrays import Array, Device, dtype_name
 
 BLOCK = 64
 TILES = (8, 4, 2, 1)
@@ -26,13 +28,13 @@ TILES = (8, 4, 2, 1)
 class Arithmetic(Protocol):
     """Products, sums and the tiling of attention, in one of the two numerics."""
 
-    def times_weight(self, x: Any, weight: Any) -> Any:
+    def times_weight(self, x: Array, weight: Array) -> Array:
         """`x [..., K] @ weight [K, N]`; the rows of `x` are independent of each other."""
 
-    def product(self, a: Any, b: Any) -> Any:
+    def product(self, a: Array, b: Array) -> Array:
         """`a [..., M, K] @ b [..., K, N]`, where M, K and N may each grow with the context; at least rank 2."""
 
-    def sum_last(self, x: Any) -> Any:
+    def sum_last(self, x: Array) -> Array:
         """Sum over the last axis, which may grow with the context; the axis is kept with extent 1."""
 
     def tile_rows(self, rows: int) -> int:
@@ -42,30 +44,35 @@ class Arithmetic(Protocol):
         """How many of `keys` keys attention takes in one product."""
 
 
-class Free:
+class Free(Arithmetic):
     """Free shapes: as fast as BLAS likes, and dependent on the number of rows in the last bits."""
 
     def __init__(self, device: Device) -> None:
         self._xp = device.xp
 
-    def times_weight(self, x: Any, weight: Any) -> Any:
+    @override
+    def times_weight(self, x: Array, weight: Array) -> Array:
         rows = self._xp.reshape(x, (-1, x.shape[-1]))
         return self._xp.reshape(self._xp.matmul(rows, weight), (*x.shape[:-1], weight.shape[1]))
 
-    def product(self, a: Any, b: Any) -> Any:
+    @override
+    def product(self, a: Array, b: Array) -> Array:
         return self._xp.matmul(a, b)
 
-    def sum_last(self, x: Any) -> Any:
+    @override
+    def sum_last(self, x: Array) -> Array:
         return self._xp.sum(x, axis=-1, keepdims=True, dtype=x.dtype)
 
+    @override
     def tile_rows(self, rows: int) -> int:
         return rows
 
+    @override
     def key_block(self, keys: int) -> int:
         return keys
 
 
-class Anchored:
+class Anchored(Arithmetic):
     """Fixed shapes: the bits of a row are the same in any company."""
 
     def __init__(self, device: Device, tile: int) -> None:
@@ -73,7 +80,8 @@ class Anchored:
         self._contiguous = device.contiguous
         self._tile = tile
 
-    def times_weight(self, x: Any, weight: Any) -> Any:
+    @override
+    def times_weight(self, x: Array, weight: Array) -> Array:
         xp, tile = self._xp, self._tile
         rows, depth = math.prod(x.shape[:-1]), x.shape[-1]
         tiles = -(-rows // tile)
@@ -82,7 +90,8 @@ class Anchored:
         out = xp.reshape(out, (tiles * tile, weight.shape[1]))
         return xp.reshape(out[:rows, :], (*x.shape[:-1], weight.shape[1]))
 
-    def product(self, a: Any, b: Any) -> Any:
+    @override
+    def product(self, a: Array, b: Array) -> Array:
         xp = self._xp
         rows, columns = a.shape[-2], b.shape[-1]
         left = self._blocks(a, self._tile, BLOCK)  # [..., rows, depth, tile, BLOCK]
@@ -94,7 +103,8 @@ class Anchored:
         assert total is not None, "a product over an empty axis"
         return self._joined(total, rows, columns)
 
-    def sum_last(self, x: Any) -> Any:
+    @override
+    def sum_last(self, x: Array) -> Array:
         xp = self._xp
         if dtype_name(x).startswith(("int", "uint")):
             return xp.sum(x, axis=-1, keepdims=True, dtype=x.dtype)
@@ -106,21 +116,23 @@ class Anchored:
             total = total + parts[..., block : block + 1]
         return total
 
+    @override
     def tile_rows(self, rows: int) -> int:
         return self._tile
 
+    @override
     def key_block(self, keys: int) -> int:
         return BLOCK
 
-    def _padded_rows(self, flat: Any, rows: int) -> Any:
+    def _padded_rows(self, flat: Array, rows: int) -> Array:
         return self._contiguous(flat) if flat.shape[0] == rows else self._padded(flat, (rows, flat.shape[1]))
 
-    def _padded(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def _padded(self, x: Array, shape: tuple[int, ...]) -> Array:
         fresh = self._xp.zeros(shape, dtype=x.dtype)
         fresh[tuple(slice(extent) for extent in x.shape)] = x
         return fresh
 
-    def _blocks(self, x: Any, height: int, width: int) -> Any:
+    def _blocks(self, x: Array, height: int, width: int) -> Array:
         """`[..., M, N]` as zero-padded contiguous blocks `[..., M', N', height, width]`."""
         xp, batch = self._xp, x.shape[:-2]
         down, across = -(-x.shape[-2] // height), -(-x.shape[-1] // width)
@@ -128,7 +140,7 @@ class Anchored:
         split = xp.reshape(padded, (*batch, down, height, across, width))
         return self._contiguous(xp.permute_dims(split, _middle_swapped(split.ndim)))
 
-    def _joined(self, blocks: Any, rows: int, columns: int) -> Any:
+    def _joined(self, blocks: Array, rows: int, columns: int) -> Array:
         """The inverse of `_blocks`, cut to `[..., rows, columns]`."""
         xp, (down, across, height, width) = self._xp, blocks.shape[-4:]
         order = xp.permute_dims(blocks, _middle_swapped(blocks.ndim))

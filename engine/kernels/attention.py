@@ -9,10 +9,10 @@ is copied into a zeroed one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ..contract.arrays import Device
+from ..contract.arrays import Array, Device, Namespace
 from .arithmetic import Arithmetic
 from .call import Call, Kernel, Run, Table, versions
 from .rotary import rotate
@@ -31,14 +31,15 @@ class Attention:
     window: int | None = None
     causal: bool = True
 
-    def __call__(self, query: Any, key: Any, value: Any, start: int, group: int, bias: Any = None) -> Any:
+    def __call__(self, query: Array, kv: tuple[Array, Array], start: int, group: int, bias: Array = None) -> Array:
         """Attend.
 
         query `[KH, S * group, D]`, rows ordered by position (the first is `start`), then by head of the group;
-        key, value `[KH, T, D]`, any strides, in 16 bits if they are stored so. `bias` `[KH or 1, S * group, T]` is
+        kv, keys and values `[KH, T, D]` each, any strides, in 16 bits if they are stored so. `bias` `[KH or 1, S * group, T]` is
         added to the scaled scores. Returns `[KH, S * group, D]`.
         """
-        xp, rows, total = self.device.xp, query.shape[1], key.shape[1]
+        (key, value), xp = kv, self.device.xp
+        rows, total = query.shape[1], key.shape[1]
         parts = []
         for first in range(0, rows, ROWS_AT_ONCE):
             stop = min(first + ROWS_AT_ONCE, rows)
@@ -49,9 +50,8 @@ class Attention:
             )
             added = None if bias is None else bias[:, first:stop, :keys]
             clear = self._clear(start + first // group, keys)
-            parts.append(
-                self._rows(query[:, first:stop, :], key[:, :keys, :], value[:, :keys, :], positions, clear, added)
-            )
+            seen = key[:, :keys, :], value[:, :keys, :]
+            parts.append(self._rows(query[:, first:stop, :], seen, positions, clear, added))
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
     def _clear(self, first: int, keys: int) -> int:
@@ -60,8 +60,8 @@ class Attention:
             return 0
         return min(first + 1, keys) if self.causal else keys
 
-    def _rows(self, query: Any, key: Any, value: Any, positions: Any, clear: int, bias: Any) -> Any:
-        xp, (heads, rows, width) = self.device.xp, query.shape
+    def _rows(self, query: Array, kv: tuple[Array, Array], positions: Array, clear: int, bias: Array) -> Array:
+        (key, value), xp, (heads, rows, width) = kv, self.device.xp, query.shape
         tile = self.math.tile_rows(rows)
         tiles = -(-rows // tile)
         tiled = xp.zeros((heads, tiles * tile, width), dtype=query.dtype)
@@ -75,7 +75,7 @@ class Attention:
         mixed = self._mixed(weights, value, block) / total
         return xp.reshape(mixed, (heads, tiles * tile, value.shape[2]))[:, :rows, :]
 
-    def _weights(self, scores: Any, positions: Any, clear: int, bias: Any) -> tuple[Any, Any]:
+    def _weights(self, scores: Array, positions: Array, clear: int, bias: Array) -> tuple[Array, Array]:
         """Scores `[KH, tiles, blocks, tile, block]` to weights of that shape, and their sum `[KH, tiles, tile, 1]`."""
         xp = self.device.xp
         scores *= self.scale  # in place, here and below: a fresh array of this size costs more than the arithmetic
@@ -91,7 +91,7 @@ class Attention:
         total = _in_order(xp.sum(weights, axis=-1, keepdims=True))
         return weights, xp.where(total == 0, xp.ones_like(total), total)
 
-    def _masked(self, scores: Any, positions: Any, clear: int) -> Any:
+    def _masked(self, scores: Array, positions: Array, clear: int) -> Array:
         """Scores with -inf where a row may not look. `clear` keys from 0 on are left as they are: every row sees them."""
         xp, (_, _, blocks, _, block) = self.device.xp, scores.shape
         at, within = divmod(clear, block)
@@ -103,7 +103,7 @@ class Attention:
         scores[:, :, at:, :, skipped:] = xp.where(allowed, scores[:, :, at:, :, skipped:], hidden)
         return scores
 
-    def _tiled(self, bias: Any, shape: tuple[int, ...]) -> Any:
+    def _tiled(self, bias: Array, shape: tuple[int, ...]) -> Array:
         """`[KH or 1, rows, keys]` as `[KH or 1, tiles, blocks, tile, block]`, zero where there is no row or no key."""
         xp, (_, tiles, blocks, tile, block) = self.device.xp, shape
         heads, rows, keys = bias.shape
@@ -111,7 +111,7 @@ class Attention:
         padded[:, :rows, :keys] = bias
         return xp.permute_dims(xp.reshape(padded, (heads, tiles, tile, blocks, block)), (0, 1, 3, 2, 4))
 
-    def _allowed(self, shape: tuple[int, ...], positions: Any) -> Any:
+    def _allowed(self, shape: tuple[int, ...], positions: Array) -> Array:
         """Which keys a row sees, `[tiles, blocks, tile, block]`. Padding rows see what the last row sees."""
         xp, (_, tiles, blocks, tile, block) = self.device.xp, shape
         spare = tiles * tile - positions.shape[0]
@@ -121,7 +121,7 @@ class Attention:
         seen = keys <= at
         return seen if self.window is None else xp.logical_and(seen, keys > at - self.window)
 
-    def _mixed(self, weights: Any, value: Any, block: int) -> Any:
+    def _mixed(self, weights: Array, value: Array, block: int) -> Array:
         """The weighted sum of values, `[KH, tiles, tile, D]`."""
         xp, taken, parts = self.device.xp, 0, []
         for part in self._blocks(value, block, weights):
@@ -130,7 +130,7 @@ class Attention:
             taken = stop
         return _in_order(parts[0] if len(parts) == 1 else xp.concat(parts, axis=2))
 
-    def _blocks(self, rows: Any, block: int, like: Any) -> list[Any]:
+    def _blocks(self, rows: Array, block: int, like: Array) -> list[Array]:
         """`[KH, L, D]` as `[KH, n, block, D]`: the whole blocks in place, then a zero-padded copy of the rest.
 
         Rows stored in 16 bits are widened to the dtype of `like`.
@@ -149,7 +149,7 @@ class Attention:
         return parts
 
 
-def _in_order(parts: Any) -> Any:
+def _in_order(parts: Array) -> Array:
     """Sum over axis 2 (the key blocks), one after the other from +0."""
     total = 0.0 + parts[:, :, 0, ...]
     for block in range(1, parts.shape[2]):
@@ -164,7 +164,7 @@ class Heads:
     query: int
     kv: int
 
-    def split(self, xp: Any, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+    def split(self, xp: Namespace, query: Array, key: Array, value: Array) -> tuple[Array, Array, Array]:
         """`[1, S, channels]` each, or all in `query`, as `[1, S, heads, D]` each."""
         rows = query.shape[1]
         if key is None:
@@ -185,17 +185,18 @@ def _group_query_attention(call: Call) -> Run:
     turn = _rotation(call)
     _refuse_variants(call)
 
-    def run(query: Any, key: Any, value: Any, keys: Any, values: Any, lengths: Any, *rest: Any) -> tuple[Any, ...]:
+    def run(query: Array, key: Array, value: Array, *rest: Array) -> tuple[Array, ...]:
+        keys, values, lengths, *rotary = rest
         query, key, value = heads.split(xp, query, key, value)
         start, rows, width = (keys.length if keys is not None else 0), query.shape[1], query.shape[3]
         _check_lengths(lengths, start + rows)
-        query, key = turn(query, start, rest), turn(key, start, rest)
+        query, key = turn(query, start, rotary), turn(key, start, rotary)
         key, value = xp.permute_dims(key, (0, 2, 1, 3)), xp.permute_dims(value, (0, 2, 1, 3))
         present = (key if keys is None else keys.append(key), value if values is None else values.append(value))
         group = heads.query // heads.kv
         grouped = xp.reshape(query, (rows, heads.kv, group, width))
         grouped = xp.reshape(xp.permute_dims(grouped, (1, 0, 2, 3)), (heads.kv, rows * group, width))
-        mixed = _attention(call, width)(grouped, present[0][0, ...], present[1][0, ...], start, group)
+        mixed = _attention(call, width)(grouped, (present[0][0, ...], present[1][0, ...]), start, group)
         mixed = xp.permute_dims(xp.reshape(mixed, (heads.kv, rows, group, -1)), (1, 0, 2, 3))
         return (xp.reshape(mixed, (1, rows, -1)), *present)
 
@@ -213,13 +214,13 @@ def _attention(call: Call, width: int) -> Attention:
     )
 
 
-def _rotation(call: Call) -> Any:
+def _rotation(call: Call) -> Array:
     """`(x [1, S, heads, D], first position, inputs from 6 on) -> x`, turned when the node asks for it."""
     if not call.attribute("do_rotary", 0):
         return lambda x, start, rest: x
     xp, interleaved = call.xp, bool(call.attribute("rotary_interleaved", 0))
 
-    def run(x: Any, start: int, rest: tuple[Any, ...]) -> Any:
+    def run(x: Array, start: int, rest: Sequence[Array]) -> Array:
         rows, (cos, sin) = x.shape[1], rest[1:3]
         if start + rows > cos.shape[0]:
             raise IndexError(f"position {start + rows - 1}, but the rotary cache ends at {cos.shape[0] - 1}")
@@ -229,7 +230,7 @@ def _rotation(call: Call) -> Any:
     return run
 
 
-def _check_lengths(lengths: Any, total: int) -> None:
+def _check_lengths(lengths: Array, total: int) -> None:
     """`seqlens_k` is the last valid position of each sequence; anything else than ours would be a padded batch."""
     if tuple(lengths.shape) != (1,) and tuple(lengths.shape) != (1, 1):
         raise ValueError(f"seqlens_k has shape {tuple(lengths.shape)}; only a batch of one is computed")
@@ -251,4 +252,8 @@ def _refuse_variants(call: Call) -> None:
         raise call.refuse("output_qk")
 
 
-TABLE: Table = versions("GroupQueryAttention", Kernel(_group_query_attention, host=(5, 6)), 1, domain="com.microsoft")
+_GROUP_QUERY = Kernel(
+    _group_query_attention, host=(5, 6), appends=((3, 1), (4, 2)), in_place=True, window="local_window_size"
+)
+
+TABLE: Table = versions("GroupQueryAttention", _GROUP_QUERY, 1, domain="com.microsoft")

@@ -7,21 +7,23 @@ call costs more than many of the calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..contract.arrays import Device
+from ..contract.arrays import Array, Device, HostArray, Namespace
 from ..contract.errors import ModelError
-
-if TYPE_CHECKING:
-    from ..graph.load import Node
-    from .arithmetic import Arithmetic
+from .arithmetic import Arithmetic
+from .node import Node
 
 Run = Callable[..., Any]
+
+NARROW = ("float16", "bfloat16")
+
+Kind = str | None
+"""The dtype of an input or output if that is a 16-bit float, else None."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,10 @@ class Call:
     node: Node
     device: Device
     math: Arithmetic
-    constants: tuple[NDArray[Any] | None, ...] = ()
+    constants: tuple[HostArray | None, ...] = ()
 
     @property
-    def xp(self) -> Any:
+    def xp(self) -> Namespace:
         """The array namespace the kernel runs in."""
         return self.device.xp
 
@@ -42,7 +44,7 @@ class Call:
         """The attribute, or `default` when the node does not set it."""
         return self.node.attributes.get(name, default)
 
-    def constant(self, index: int) -> NDArray[Any] | None:
+    def constant(self, index: int) -> HostArray | None:
         """Input `index` as numpy when it is known at compile time, else None."""
         return self.constants[index] if index < len(self.constants) else None
 
@@ -55,13 +57,51 @@ class Call:
         return ModelError(f"{self.node}: {what} is not supported; use the 'ort' backend for this model")
 
 
+def narrow_name(dtype: str) -> Kind:
+    """`dtype` if it is a 16-bit float."""
+    return dtype if dtype in NARROW else None
+
+
+def first_narrow(node: Node, inputs: Sequence[Kind]) -> Kind:
+    """The kind of the first 16-bit input, as most operators' type constraints have it."""
+    return next((kind for kind in inputs if kind), None)
+
+
+def no_float(node: Node, inputs: Sequence[Kind]) -> Kind:
+    """For operators whose result is no float, whatever their inputs are."""
+    return None
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """How to build an operator, which of its inputs it needs on the host, and whether its output is made there."""
+    """How to build an operator, and what must be known of it beside its arithmetic.
+
+    `host`, `host_output`: inputs it needs on the host; whether its output is made there.
+    `kind`: the 16-bit float of its outputs, if it is one; `wide`: outputs that are float32 all the same.
+    `moves`: it makes no number that 16 bits could not hold out of such as they can, so nothing has to be rounded.
+    `extents`: it looks at shapes only.
+    `appends`: pairs (input that takes a KV slot instead of the past array, output that is the present).
+    `in_place`: those may be one buffer in ONNX Runtime. `window`: the attribute that bounds how many keys a query sees.
+    `weight`: the matrix `[K, N]` of a product, given its input 1, if all that varies from call to call is its rows.
+    """
 
     build: Callable[[Call], Run]
     host: tuple[int, ...] = ()
     host_output: bool = False
+    kind: Callable[[Node, Sequence[Kind]], Kind] = first_narrow
+    wide: tuple[int, ...] = ()
+    moves: bool = False
+    extents: bool = False
+    appends: tuple[tuple[int, int], ...] = ()
+    in_place: bool = False
+    window: str | None = None
+    weight: Callable[[Node, HostArray | None], HostArray | None] | None = None
+
+    def presents(self, node: Node) -> tuple[tuple[int, int], ...]:
+        """Those pairs of `appends` that `node` gives."""
+        return tuple(
+            (slot, made) for slot, made in self.appends if slot < len(node.inputs) and made < len(node.outputs)
+        )
 
 
 Table = dict[tuple[str, str, int], Kernel]
@@ -72,6 +112,6 @@ def versions(op_type: str, kernel: Kernel, *since: int, domain: str = "") -> Tab
     return {(domain, op_type, version): kernel for version in since}
 
 
-def ints(value: Any) -> tuple[int, ...]:
+def ints(value: Array) -> tuple[int, ...]:
     """A host tensor of integers (a shape, axes, bounds) as Python ints."""
     return tuple(int(item) for item in np.asarray(value).reshape(-1))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..contract.arrays import Array
 from .call import Call, Kernel, Run, Table, versions
 
 
 def _gather(call: Call) -> Run:
     xp, axis = call.xp, call.attribute("axis", 0)
 
-    def run(data: Any, indices: Any) -> Any:
+    def run(data: Array, indices: Array) -> Array:
         along = axis % data.ndim
         flat = xp.reshape(indices, (-1,))
         flat = xp.where(xp.less(flat, xp.zeros_like(flat)), flat + data.shape[along], flat)
@@ -20,4 +19,4 @@ def _gather(call: Call) -> Run:
     return run
 
 
-TABLE: Table = versions("Gather", Kernel(_gather), 1)
+TABLE: Table = versions("Gather", Kernel(_gather, moves=True), 1)

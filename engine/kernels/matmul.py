@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..contract.arrays import Array, HostArray
 from .call import Call, Kernel, Run, Table, versions
 
 if TYPE_CHECKING:
-    from ..graph.load import Node
+    from .node import Node
 
 
-def stored_matrix(node: Node, right: NDArray[Any] | None) -> NDArray[Any] | None:
-    """The weight `[K, N]` of a product whose right operand is `right`: only its rows vary from call to call.
-
-    None when the right operand is not known, or `node` is no product with one stored matrix.
-    """
-    if right is None or right.ndim != 2 or (node.domain, node.op_type) not in (("", "MatMul"), ("", "Gemm")):
+def _stored(node: Node, right: HostArray | None) -> HostArray | None:
+    """The weight `[K, N]` of a product whose right operand is `right`; None when that is not known or no one matrix."""
+    if right is None or right.ndim != 2:
         return None
     return right.T if node.attributes.get("transB", 0) else right
 
 
 def _matmul(call: Call) -> Run:
-    if stored_matrix(call.node, call.constant(1)) is not None:
+    if _stored(call.node, call.constant(1)) is not None:
         return call.math.times_weight
     product, xp = call.math.product, call.xp
 
-    def run(a: Any, b: Any) -> Any:
+    def run(a: Array, b: Array) -> Array:
         if a.ndim >= 2 and b.ndim >= 2:
             return product(a, b)
         left = a if a.ndim > 1 else xp.reshape(a, (1, -1))
@@ -43,12 +40,12 @@ def _matmul(call: Call) -> Run:
 def _gemm(call: Call) -> Run:
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
     flip_a, flip_b = call.attribute("transA", 0), call.attribute("transB", 0)
-    xp, weight = call.xp, stored_matrix(call.node, call.constant(1))
+    xp, weight = call.xp, _stored(call.node, call.constant(1))
     multiply: Run = call.math.product if weight is None else call.math.times_weight
     if weight is not None:
         weight = call.device.from_host(np.require(weight, requirements=["C", "A"]))
 
-    def run(a: Any, b: Any, c: Any = None) -> Any:
+    def run(a: Array, b: Array, c: Array = None) -> Array:
         left = xp.matrix_transpose(a) if flip_a else a
         right = xp.matrix_transpose(b) if flip_b else b
         out = multiply(left, right if weight is None else weight)
@@ -58,4 +55,7 @@ def _gemm(call: Call) -> Run:
     return run
 
 
-TABLE: Table = {**versions("MatMul", Kernel(_matmul), 1), **versions("Gemm", Kernel(_gemm), 7)}
+TABLE: Table = {
+    **versions("MatMul", Kernel(_matmul, weight=_stored), 1),
+    **versions("Gemm", Kernel(_gemm, weight=_stored), 7),
+}

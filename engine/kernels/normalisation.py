@@ -2,23 +2,24 @@
 
 Source: ONNX LayerNormalization (17), RMSNormalization (23); onnxruntime contrib SimplifiedLayerNormalization,
 SkipSimplifiedLayerNormalization, SkipLayerNormalization (com.microsoft 1).
+Mean and inverse root are float32, whatever the data is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from ..contract.arrays import Array
 from .call import Call, Kernel, Run, Table, versions
 
-Normal = Callable[[Any, Any, Any], tuple[Any, Any, Any]]
+Normal = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
 def root_mean_square(call: Call, epsilon: float) -> Normal:
     """x / sqrt(mean(x^2) + epsilon) * scale over the last axis; returns it, no mean, and the inverse root."""
     xp, contiguous = call.xp, call.device.contiguous
 
-    def run(x: Any, scale: Any, bias: Any) -> tuple[Any, Any, Any]:
+    def run(x: Array, scale: Array, bias: Array) -> tuple[Array, Array, Array]:
         x = contiguous(x)
         mean = xp.sum(x * x, axis=-1, keepdims=True) / x.shape[-1]
         inverse = 1.0 / xp.sqrt(mean + epsilon)
@@ -32,7 +33,7 @@ def centred(call: Call, epsilon: float) -> Normal:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the last axis; also the mean and the inverse root."""
     xp, contiguous, scaled = call.xp, call.device.contiguous, root_mean_square(call, epsilon)
 
-    def run(x: Any, scale: Any, bias: Any) -> tuple[Any, Any, Any]:
+    def run(x: Array, scale: Array, bias: Array) -> tuple[Array, Array, Array]:
         x = contiguous(x)
         mean = xp.sum(x, axis=-1, keepdims=True) / x.shape[-1]
         out, _, inverse = scaled(x - mean, scale, bias)
@@ -48,7 +49,7 @@ def _plain(make: Callable[[Call, float], Normal], *, has_mean: bool) -> Kernel:
         axis, outputs = call.attribute("axis", -1), len(call.node.outputs)
         normal = make(call, call.attribute("epsilon", 1e-5))
 
-        def run(x: Any, scale: Any, bias: Any = None) -> tuple[Any, ...]:
+        def run(x: Array, scale: Array, bias: Array = None) -> tuple[Array, ...]:
             if axis not in (-1, x.ndim - 1):
                 raise call.refuse(f"normalisation from axis {axis} of rank {x.ndim}")
             out, mean, inverse = normal(x, scale, bias)
@@ -56,7 +57,7 @@ def _plain(make: Callable[[Call, float], Normal], *, has_mean: bool) -> Kernel:
 
         return run
 
-    return Kernel(build)
+    return Kernel(build, wide=(1, 2))
 
 
 def _skip(make: Callable[[Call, float], Normal], *, has_beta: bool) -> Kernel:
@@ -65,7 +66,7 @@ def _skip(make: Callable[[Call, float], Normal], *, has_beta: bool) -> Kernel:
     def build(call: Call) -> Run:
         normal, outputs = make(call, call.attribute("epsilon", 1e-5)), len(call.node.outputs)
 
-        def run(x: Any, skip: Any, gamma: Any, *rest: Any) -> tuple[Any, ...]:
+        def run(x: Array, skip: Array, gamma: Array, *rest: Array) -> tuple[Array, ...]:
             beta = rest[0] if has_beta and rest else None
             extra = rest[has_beta] if len(rest) > has_beta else None
             total = x + skip if extra is None else x + skip + extra
@@ -73,7 +74,7 @@ def _skip(make: Callable[[Call, float], Normal], *, has_beta: bool) -> Kernel:
 
         return run
 
-    return Kernel(build)
+    return Kernel(build, wide=(1, 2))
 
 
 TABLE: Table = {

@@ -7,15 +7,14 @@ not. So it is measured when a plan is compiled, for the shapes of that plan's we
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-from ..contract.arrays import Device
+from ..contract.arrays import Array, Device
 from .arithmetic import BLOCK, TILES
 
 
-def largest_tile(device: Device, weights: Iterable[Any]) -> int:
+def largest_tile(device: Device, weights: Iterable[Array]) -> int:
     """The largest row tile for which a row's bits do not depend on its place in the tile or on its neighbours.
 
     `weights` are device matrices `[K, N]`; one of each shape is tried, beside the two products of blocked attention.
@@ -29,10 +28,10 @@ def largest_tile(device: Device, weights: Iterable[Any]) -> int:
     return next(tile for tile in TILES if all(_holds(device, rows[:tile], weight) for rows, weight in samples))
 
 
-def _holds(device: Device, rows: np.ndarray[Any, np.dtype[np.float32]], weight: Any) -> bool:
+def _holds(device: Device, rows: np.ndarray[Array, np.dtype[np.float32]], weight: Array) -> bool:
     xp, dtype = device.xp, weight.dtype
 
-    def product(tile: Any) -> Any:
+    def product(tile: Array) -> Array:
         return device.to_host(xp.matmul(xp.astype(device.from_host(tile), dtype)[None, ...], weight)[0, ...])
 
     expected = product(rows)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
+from ..contract.arrays import Array, Namespace
 from .call import Call, Kernel, Run, Table, ints, versions
 
 
-def _reduction(fold: Callable[[Call], Callable[[Any], Any]]) -> Kernel:
+def _reduction(fold: Callable[[Call], Callable[[Array], Array]], *, moves: bool = False) -> Kernel:
     """A kernel from `fold`, which reduces the last axis of a contiguous array to extent 1."""
 
     def build(call: Call) -> Run:
         xp, last, fixed = call.xp, fold(call), call.attribute("axes")
         keep, lazy = call.attribute("keepdims", 1), call.attribute("noop_with_empty_axes", 0)
 
-        def run(x: Any, axes: Any = None) -> Any:
+        def run(x: Array, axes: Array = None) -> Array:
             given = fixed if axes is None else ints(axes)
             if not given and lazy:
                 return x
@@ -31,27 +31,27 @@ def _reduction(fold: Callable[[Call], Callable[[Any], Any]]) -> Kernel:
 
         return run
 
-    return Kernel(build, host=(1,))
+    return Kernel(build, host=(1,), moves=moves)
 
 
-def _flattened(xp: Any, x: Any, along: list[int]) -> Any:
+def _flattened(xp: Namespace, x: Array, along: list[int]) -> Array:
     """The axes `along` moved to the end and joined to one."""
     rest = [axis for axis in range(x.ndim) if axis not in along]
     moved = x if rest + along == list(range(x.ndim)) else xp.permute_dims(x, (*rest, *along))
     return xp.reshape(moved, (*(x.shape[axis] for axis in rest), math.prod(x.shape[axis] for axis in along)))
 
 
-def _sum(call: Call) -> Callable[[Any], Any]:
+def _sum(call: Call) -> Callable[[Array], Array]:
     return call.math.sum_last
 
 
-def _mean(call: Call) -> Callable[[Any], Any]:
+def _mean(call: Call) -> Callable[[Array], Array]:
     total = call.math.sum_last
     return lambda x: total(x) / x.shape[-1]
 
 
-def _extreme(name: str) -> Callable[[Call], Callable[[Any], Any]]:
-    def fold(call: Call) -> Callable[[Any], Any]:
+def _extreme(name: str) -> Callable[[Call], Callable[[Array], Array]]:
+    def fold(call: Call) -> Callable[[Array], Array]:
         function = getattr(call.xp, name)
         return lambda x: function(x, axis=-1, keepdims=True)
 
@@ -61,6 +61,6 @@ def _extreme(name: str) -> Callable[[Call], Callable[[Any], Any]]:
 TABLE: Table = {
     **versions("ReduceSum", _reduction(_sum), 1),
     **versions("ReduceMean", _reduction(_mean), 1),
-    **versions("ReduceMax", _reduction(_extreme("max")), 1),
-    **versions("ReduceMin", _reduction(_extreme("min")), 1),
+    **versions("ReduceMax", _reduction(_extreme("max"), moves=True), 1),
+    **versions("ReduceMin", _reduction(_extreme("min"), moves=True), 1),
 }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..contract.arrays import Array, Namespace
 from .call import Call, Kernel, Run, Table, versions
 
 
-def rotate(xp: Any, x: Any, cos: Any, sin: Any, *, interleaved: bool) -> Any:
+def rotate(xp: Namespace, x: Array, cos: Array, sin: Array, *, interleaved: bool) -> Array:
     """Turn the leading `2 * cos.shape[-1]` channels of `x` by the angles whose cosine and sine are given.
 
     `cos` and `sin` must broadcast against `x` in all axes but the last. Channel i turns with i + half, or, interleaved,
@@ -33,7 +32,7 @@ def _rotary_embedding(call: Call) -> Run:
     if call.attribute("scale", 1.0) != 1.0:
         raise call.refuse(f"scale {call.attribute('scale')}")
 
-    def run(x: Any, positions: Any, cos_cache: Any, sin_cache: Any) -> Any:
+    def run(x: Array, positions: Array, cos_cache: Array, sin_cache: Array) -> Array:
         shape, rows = x.shape, x.shape[-2]
         if x.ndim == 3:
             head_dim = shape[2] // heads if heads and width else 2 * cos_cache.shape[1]
@@ -57,7 +56,7 @@ def _standard(call: Call) -> Run:
     """
     xp, interleaved, heads = call.xp, bool(call.attribute("interleaved", 0)), call.attribute("num_heads", 0)
 
-    def run(x: Any, cos: Any, sin: Any, positions: Any = None) -> Any:
+    def run(x: Array, cos: Array, sin: Array, positions: Array = None) -> Array:
         if positions is not None:
             flat = xp.reshape(positions, (-1,))
             cos, sin = (xp.reshape(xp.take(c, flat, axis=0), (*positions.shape, c.shape[1])) for c in (cos, sin))

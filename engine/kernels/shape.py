@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from .call import Call, Kernel, Run, Table, ints, versions
+from ..contract.arrays import Array
+from .call import Call, Kernel, Kind, Run, Table, ints, narrow_name, no_float, versions
+from .node import Node
 
 
 def _shape(call: Call) -> Run:
@@ -26,7 +28,7 @@ def _size(call: Call) -> Run:
 def _reshape(call: Call) -> Run:
     xp, zero_is_zero = call.xp, call.attribute("allowzero", 0)
 
-    def run(x: Any, target: Any) -> Any:
+    def run(x: Array, target: Array) -> Array:
         shape = ints(target)
         if not zero_is_zero:
             shape = tuple(x.shape[axis] if extent == 0 else extent for axis, extent in enumerate(shape))
@@ -38,7 +40,7 @@ def _reshape(call: Call) -> Run:
 def _flatten(call: Call) -> Run:
     xp, axis = call.xp, call.attribute("axis", 1)
 
-    def run(x: Any) -> Any:
+    def run(x: Array) -> Array:
         split = axis if axis >= 0 else x.ndim + axis
         return xp.reshape(x, (math.prod(x.shape[:split]), math.prod(x.shape[split:])))
 
@@ -48,7 +50,7 @@ def _flatten(call: Call) -> Run:
 def _squeeze(call: Call) -> Run:
     xp, fixed = call.xp, call.attribute("axes")
 
-    def run(x: Any, axes: Any = None) -> Any:
+    def run(x: Array, axes: Array = None) -> Array:
         given = fixed if axes is None else ints(axes)
         chosen = given if given is not None else tuple(i for i, extent in enumerate(x.shape) if extent == 1)
         return xp.squeeze(x, axis=tuple(chosen))
@@ -59,7 +61,7 @@ def _squeeze(call: Call) -> Run:
 def _unsqueeze(call: Call) -> Run:
     xp, fixed = call.xp, call.attribute("axes")
 
-    def run(x: Any, axes: Any = None) -> Any:
+    def run(x: Array, axes: Array = None) -> Array:
         given = fixed if axes is None else ints(axes)
         rank = x.ndim + len(given)
         new = {axis % rank for axis in given}
@@ -86,11 +88,11 @@ def _slice(call: Call) -> Run:
     return lambda x, starts, ends, axes=None, steps=None: _sliced(x, starts, ends, axes, steps)
 
 
-def _sliced(x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+def _sliced(x: Array, starts: Array, ends: Array, axes: Array, steps: Array) -> Array:
     first, last = ints(starts), ints(ends)
     along = range(len(first)) if axes is None else ints(axes)
     strides = (1,) * len(first) if steps is None else ints(steps)
-    window: list[Any] = [slice(None)] * x.ndim
+    window: list[Array] = [slice(None)] * x.ndim
     for axis, start, stop, step in zip(along, first, last, strides, strict=True):
         window[axis] = _bounds(start, stop, step, x.shape[axis])
     return x[tuple(window)]
@@ -105,10 +107,10 @@ def _bounds(start: int, stop: int, step: int, extent: int) -> slice:
 def _split(call: Call) -> Run:
     axis, fixed, pieces = call.attribute("axis", 0), call.attribute("split"), len(call.node.outputs)
 
-    def run(x: Any, sizes: Any = None) -> tuple[Any, ...]:
+    def run(x: Array, sizes: Array = None) -> tuple[Array, ...]:
         given = fixed if sizes is None else ints(sizes)
         edges = itertools.accumulate(given or _equal_parts(x.shape[axis], pieces), initial=0)
-        window: list[Any] = [slice(None)] * x.ndim
+        window: list[Array] = [slice(None)] * x.ndim
         parts = []
         for start, stop in itertools.pairwise(edges):
             window[axis] = slice(start, stop)
@@ -139,6 +141,10 @@ def _constant_of_shape(call: Call) -> Run:
     return lambda target: np.full(ints(target), value.item(), dtype=value.dtype)
 
 
+def _value_kind(node: Node, inputs: Sequence[Kind]) -> Kind:
+    return narrow_name(str(getattr(node.attributes.get("value"), "dtype", "")))
+
+
 def _range(call: Call) -> Run:
     return lambda start, limit, delta: np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
 
@@ -148,7 +154,7 @@ def _constant(call: Call) -> Run:
     return lambda: value
 
 
-def _constant_value(call: Call) -> Any:
+def _constant_value(call: Call) -> Array:
     for name, dtype in (("value_float", np.float32), ("value_floats", np.float32)):
         if call.attribute(name) is not None:
             return np.asarray(call.attribute(name), dtype=dtype)
@@ -166,20 +172,20 @@ def _triangle(call: Call) -> Run:
 
 
 TABLE: Table = {
-    **versions("Shape", Kernel(_shape, host_output=True), 1),
-    **versions("Size", Kernel(_size, host_output=True), 1),
-    **versions("Reshape", Kernel(_reshape, host=(1,)), 5),
-    **versions("Flatten", Kernel(_flatten), 1),
-    **versions("Squeeze", Kernel(_squeeze, host=(1,)), 1),
-    **versions("Unsqueeze", Kernel(_unsqueeze, host=(1,)), 1),
-    **versions("Transpose", Kernel(_transpose), 1),
-    **versions("Concat", Kernel(_concat), 4),
-    **versions("Slice", Kernel(_slice, host=(1, 2, 3, 4)), 1),
-    **versions("Split", Kernel(_split, host=(1,)), 2),
-    **versions("Expand", Kernel(_expand, host=(1,)), 8),
-    **versions("Tile", Kernel(_tile, host=(1,)), 6),
-    **versions("ConstantOfShape", Kernel(_constant_of_shape, host=(0,), host_output=True), 9),
+    **versions("Shape", Kernel(_shape, host_output=True, kind=no_float, extents=True), 1),
+    **versions("Size", Kernel(_size, host_output=True, kind=no_float, extents=True), 1),
+    **versions("Reshape", Kernel(_reshape, host=(1,), moves=True), 5),
+    **versions("Flatten", Kernel(_flatten, moves=True), 1),
+    **versions("Squeeze", Kernel(_squeeze, host=(1,), moves=True), 1),
+    **versions("Unsqueeze", Kernel(_unsqueeze, host=(1,), moves=True), 1),
+    **versions("Transpose", Kernel(_transpose, moves=True), 1),
+    **versions("Concat", Kernel(_concat, moves=True), 4),
+    **versions("Slice", Kernel(_slice, host=(1, 2, 3, 4), moves=True), 1),
+    **versions("Split", Kernel(_split, host=(1,), moves=True), 2),
+    **versions("Expand", Kernel(_expand, host=(1,), moves=True), 8),
+    **versions("Tile", Kernel(_tile, host=(1,), moves=True), 6),
+    **versions("ConstantOfShape", Kernel(_constant_of_shape, host=(0,), host_output=True, kind=_value_kind), 9),
     **versions("Range", Kernel(_range, host=(0, 1, 2), host_output=True), 11),
     **versions("Constant", Kernel(_constant, host_output=True), 1),
-    **versions("Trilu", Kernel(_triangle, host=(1,)), 14),
+    **versions("Trilu", Kernel(_triangle, host=(1,), moves=True), 14),
 }

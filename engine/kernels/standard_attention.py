@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from ..contract.arrays import Array, Namespace
 from ..kv.buffers import KvSlot
 from .attention import Attention
 from .call import Call, Kernel, Run, Table, versions
@@ -20,9 +20,8 @@ def _standard_attention(call: Call) -> Run:
     _refuse_variants(call)
     xp = call.xp
 
-    def run(
-        query: Any, key: Any, value: Any, mask: Any = None, keys: Any = None, values: Any = None
-    ) -> tuple[Any, ...]:
+    def run(query: Array, key: Array, value: Array, mask: Array = None, *past: Array) -> tuple[Array, ...]:
+        keys, values = (*past, None, None)[:2]
         packed = query.ndim == 3
         query = _heads(call, query, "q_num_heads")
         key, value = (_heads(call, x, "kv_num_heads") for x in (key, value))
@@ -33,7 +32,7 @@ def _standard_attention(call: Call) -> Run:
         group = heads // kv_heads
         grouped = _by_position(xp, query, kv_heads)
         bias = None if mask is None else _bias(xp, mask, (heads, rows, total), kv_heads)
-        mixed = _kind(call, width)(grouped, present[0][0, ...], present[1][0, ...], start, group, bias)
+        mixed = _kind(call, width)(grouped, (present[0][0, ...], present[1][0, ...]), start, group, bias)
         mixed = xp.reshape(mixed, (1, kv_heads, rows, group, -1))
         if packed:
             return (xp.reshape(xp.permute_dims(mixed, (0, 2, 1, 3, 4)), (1, rows, -1)), *present)
@@ -52,7 +51,7 @@ def _kind(call: Call, width: int) -> Attention:
     )
 
 
-def _heads(call: Call, x: Any, count: str) -> Any:
+def _heads(call: Call, x: Array, count: str) -> Array:
     """`[1, heads, S, D]` from either form."""
     if x.shape[0] != 1:
         raise ValueError(f"batch of {x.shape[0]}; only a batch of one is computed")
@@ -62,26 +61,26 @@ def _heads(call: Call, x: Any, count: str) -> Any:
     return call.xp.permute_dims(split, (0, 2, 1, 3))
 
 
-def _length(past: Any) -> int:
+def _length(past: Array) -> int:
     if past is None:
         return 0
     return past.length if isinstance(past, KvSlot) else int(past.shape[2])
 
 
-def _extended(xp: Any, past: Any, rows: Any) -> Any:
+def _extended(xp: Namespace, past: Array, rows: Array) -> Array:
     if past is None:
         return rows
     return past.append(rows) if isinstance(past, KvSlot) else xp.concat((past, rows), axis=2)
 
 
-def _by_position(xp: Any, x: Any, kv_heads: int) -> Any:
+def _by_position(xp: Namespace, x: Array, kv_heads: int) -> Array:
     """`[1, heads, S, n]` as `[kv_heads, S * group, n]`, rows ordered by position, then by head of the group."""
     _, heads, rows, width = x.shape
     grouped = xp.reshape(x, (kv_heads, heads // kv_heads, rows, width))
     return xp.reshape(xp.permute_dims(grouped, (0, 2, 1, 3)), (kv_heads, -1, width))
 
 
-def _bias(xp: Any, mask: Any, shape: tuple[int, int, int], kv_heads: int) -> Any:
+def _bias(xp: Namespace, mask: Array, shape: tuple[int, int, int], kv_heads: int) -> Array:
     """The mask as `[kv_heads or 1, S * group, T]` to add. Keys beyond its last axis are not seen."""
     heads, rows, total = shape
     if str(mask.dtype).endswith("bool"):
@@ -108,4 +107,4 @@ def _refuse_variants(call: Call) -> None:
             raise call.refuse(name)
 
 
-TABLE: Table = versions("Attention", Kernel(_standard_attention), 23)
+TABLE: Table = versions("Attention", Kernel(_standard_attention, appends=((4, 1), (5, 2))), 23)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ..contract.arrays import Array, HostArray
+
 FloatRows = NDArray[np.float32]
 
-_DTYPES: dict[str, Any] = {
+_DTYPES: dict[str, Array] = {
     "float32": np.dtype(np.float32),
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
@@ -36,11 +37,15 @@ class Part(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKv:
-    """One attention layer's KV: `heads` key/value heads of `head_dim` channels, stored as `dtype` (a numpy name)."""
+    """One attention layer's KV: `heads` key/value heads of `head_dim` channels, stored as `dtype` (a numpy name).
+
+    `window`: how many keys a query of this layer sees, itself included; None for all.
+    """
 
     heads: int
     head_dim: int
     dtype: str = "float32"
+    window: int | None = None
 
     @property
     def row_floats(self) -> int:
@@ -79,7 +84,7 @@ class Physical:
         return slice(base + start * self.head_dim, base + stop * self.head_dim)
 
 
-def extract_present_tokens(flat: Any, physical: Physical, start: int, stop: int) -> list[Any]:
+def extract_present_tokens(flat: Array, physical: Physical, start: int, stop: int) -> list[Array]:
     """Per head, a view `[stop - start, head_dim]` of positions [start, stop) of a flat present buffer."""
     return [
         flat[physical.span(head, start, stop)].reshape(stop - start, physical.head_dim)
@@ -87,26 +92,26 @@ def extract_present_tokens(flat: Any, physical: Physical, start: int, stop: int)
     ]
 
 
-def append_token_kv(page_rows: FloatRows, at: int, rows: list[NDArray[Any]]) -> None:
+def append_token_kv(page_rows: FloatRows, at: int, rows: list[HostArray]) -> None:
     """Write per-head rows `[n, head_dim]` at places [at, at + n) of one part of a page, `[heads, page_size, head_dim]`."""
     for head, row in enumerate(rows):
         page_rows[head, at : at + row.shape[0]] = widen(row)
 
 
-def write_present(flat: Any, physical: Physical, start: int, rows: NDArray[Any]) -> None:
+def write_present(flat: Array, physical: Physical, start: int, rows: HostArray) -> None:
     """Write `rows` `[heads, n, head_dim]` at positions [start, start + n) of a flat present buffer, in place."""
     stop = start + rows.shape[1]
     for head in range(physical.heads):
         flat[physical.span(head, start, stop)] = rows[head].reshape(-1)
 
 
-def storage_dtype(name: str) -> np.dtype[Any]:
+def storage_dtype(name: str) -> np.dtype[Array]:
     """The numpy dtype in which KV of the declared dtype `name` is stored. KeyError for a dtype we cannot page."""
-    dtype: np.dtype[Any] = _DTYPES[name]
+    dtype: np.dtype[Array] = _DTYPES[name]
     return dtype
 
 
-def widen(rows: NDArray[Any]) -> FloatRows:
+def widen(rows: HostArray) -> FloatRows:
     """float32 copy of float32, float16 or bfloat16 rows; lossless, so pages of two backends compare byte for byte.
 
     NaNs go over by bits: a conversion in hardware would quiet a signalling one.
@@ -121,7 +126,7 @@ def widen(rows: NDArray[Any]) -> FloatRows:
     return wide
 
 
-def narrow(rows: FloatRows, dtype: str) -> NDArray[Any]:
+def narrow(rows: FloatRows, dtype: str) -> HostArray:
     """A copy in the storage dtype `dtype`, rounded to nearest; gives back what `widen` got from it, NaNs included."""
     with np.errstate(invalid="ignore"):
         stored = rows.astype(storage_dtype(dtype), order="C")

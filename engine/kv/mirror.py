@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..backends.base import BackendState
-from ..contract.request import MirrorStop
-from ..turn.identity import Identity
+from ..contract.request import Identity, MirrorStop
 from .layout import Part, Physical, append_token_kv, extract_present_tokens, narrow, write_present
 from .pages import PagePool
 from .prefix_cache import Node, PrefixCache
+from .state import BackendState
 
 
 def seed(state: BackendState, pool: PagePool, pages: Sequence[int], n: int) -> None:

@@ -6,12 +6,21 @@ differ from layer to layer. Conservation: `free + held == total`, a held page ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from .components import Component, all_resident
 from .layout import FloatRows, KvGeometry, Part
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSnapshot:
+    """A pool at one moment: the numbers of its free pages, and of every page how many hold it."""
+
+    free: tuple[int, ...]
+    holders: tuple[int, ...]
 
 
 class PagePool:
@@ -81,9 +90,13 @@ class PagePool:
         assert len(set(self._free)) == len(self._free), f"free list has duplicates: {self._free}"
         assert {p for p in range(self.total) if not counts[p]} == set(self._free), f"free list {self._free} vs {counts}"
 
-    def snapshot(self) -> dict[str, Any]:
-        """Plain data for an observer: `free` (list of page numbers) and `holders` (count per page)."""
-        return {"free": list(self._free), "holders": list(self._holders)}
+    def components(self) -> Sequence[Component]:
+        """How what is published in pages may be cut; empty for a decoder without state."""
+        return all_resident(self.geometry)
+
+    def snapshot(self) -> PoolSnapshot:
+        """For an observer: what the pool holds now, copied."""
+        return PoolSnapshot(free=tuple(self._free), holders=tuple(self._holders))
 
     def _refresh(self, page: int) -> None:
         floats = self.geometry.position_floats * self.page_size

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..turn.identity import Identity
+from typing_extensions import override
+
+from ..contract.request import Identity
 from .pages import PagePool
 
 Tokens = tuple[int, ...]
@@ -76,7 +78,7 @@ class PrefixCache(Protocol):
         """Every published prefix, each after its parent."""
 
 
-class PagedPrefixCache:
+class PagedPrefixCache(PrefixCache):
     """The real one, over a `PagePool`."""
 
     def __init__(self, pool: PagePool) -> None:
@@ -84,8 +86,8 @@ class PagedPrefixCache:
         self._roots: dict[Identity, Node] = {}
         self._clock = 0
 
+    @override
     def look_up(self, identity: Identity, tokens: Sequence[int]) -> Node | None:
-        """See `PrefixCache.look_up`."""
         node = self._roots.get(identity)
         size = self._pool.page_size
         while node is not None:
@@ -97,18 +99,18 @@ class PagedPrefixCache:
             node = longest
         return None
 
+    @override
     def pin(self, node: Node) -> None:
-        """See `PrefixCache.pin`."""
         node.pins += 1
         self._touch(node)
 
+    @override
     def unpin(self, node: Node) -> None:
-        """See `PrefixCache.unpin`."""
         assert node.pins > 0, "unpin without pin"
         node.pins -= 1
 
+    @override
     def publish(self, identity: Identity, parent: Node | None, tokens: Tokens, page: int) -> Node:
-        """See `PrefixCache.publish`."""
         assert 0 < len(tokens) <= self._pool.page_size
         above = self._roots.setdefault(identity, Node((), None, None, 0)) if parent is None else parent
         node = above.children.get(tokens)
@@ -118,8 +120,9 @@ class PagedPrefixCache:
         self._touch(node)
         return node
 
+    @override
     def evict(self, pages: int) -> int:
-        """See `PrefixCache.evict`. Among equally old leaves the deepest goes first."""
+        """As `PrefixCache.evict`; among equally old leaves the deepest goes first."""
         freed = 0
         while freed < pages:
             leaves = [(i, n) for i, n in self.nodes() if not n.children and not n.pins]
@@ -129,22 +132,22 @@ class PagedPrefixCache:
             freed += self._drop(identity, victim)
         return freed
 
+    @override
     def evictable(self) -> int:
-        """See `PrefixCache.evictable`."""
         nodes = [node for _, node in self.nodes()]
         safe = {id(step) for node in nodes if node.pins for step in node.path()}
         return sum(id(n) not in safe and n.page is not None and self._pool.holders(n.page) == 1 for n in nodes)
 
+    @override
     def clear(self) -> None:
-        """See `PrefixCache.clear`."""
         for _, node in list(self.nodes()):
             assert not node.pins, "clear while a turn is running"
             if node.page is not None:
                 self._pool.release(node.page)
         self._roots.clear()
 
+    @override
     def nodes(self) -> Iterator[tuple[Identity, Node]]:
-        """See `PrefixCache.nodes`."""
         for identity, root in self._roots.items():
             stack = list(root.children.values())
             while stack:
@@ -180,34 +183,42 @@ class PagedPrefixCache:
         return int(self._pool.release(node.page))
 
 
-class NullPrefixCache:
+class NullPrefixCache(PrefixCache):
     """The dumb twin: publishes nothing, finds nothing. For a decoder that cannot be paged, and as an oracle in tests."""
 
+    @override
     def look_up(self, identity: Identity, tokens: Sequence[int]) -> Node | None:
         """Never a hit."""
         return None
 
+    @override
     def pin(self, node: Node) -> None:
         """There is no node to pin."""
 
+    @override
     def unpin(self, node: Node) -> None:
         """There is no node to unpin."""
 
+    @override
     def publish(self, identity: Identity, parent: Node | None, tokens: Tokens, page: int) -> Node:
         """A node that nobody will find."""
         return Node(tokens, page, parent, (parent.length if parent else 0) + len(tokens))
 
+    @override
     def evict(self, pages: int) -> int:
         """Frees nothing."""
         return 0
 
+    @override
     def evictable(self) -> int:
         """No page."""
         return 0
 
+    @override
     def clear(self) -> None:
         """Nothing to drop."""
 
+    @override
     def nodes(self) -> Iterator[tuple[Identity, Node]]:
         """Nothing."""
         return iter(())

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..contract.errors import ModelError
-from ..contract.request import GateReason
+from ..contract.request import CutReason, GateReason
 from ..graph.compile import compile_model
 from ..graph.load import GraphModel
-from ..turn.reuse import CutReason
 from .resolve import ModelSpec, resolve
 
 
@@ -51,9 +50,7 @@ def _operators(graph: GraphModel) -> Counter[str]:
 
 def _backends(spec: ModelSpec, graph: GraphModel) -> list[str]:
     try:
-        compiled = compile_model(
-            graph, past=spec.past, present=spec.present, logits=spec.logits, geometry=spec.geometry
-        )
+        compiled = compile_model(graph, spec)
     except ModelError as error:
         return [f"native: refused: {error}", "ort: by ONNX Runtime itself"]
     slow = ", ".join(f"{name} x{count}" for name, count in sorted(compiled.fallbacks.items())) or "none"

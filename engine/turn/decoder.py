@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..backends.base import Backend, BackendState
+from ..backends.base import Backend
+from ..contract.arrays import HostArray
+from ..kv.state import BackendState
 from ..package.resolve import ModelSpec
 
 
@@ -34,7 +35,7 @@ class Decoder:
         """Another decoder over a fork of this one's state."""
         return Decoder(self.spec, self._backend, self.state.fork())
 
-    def _feeds(self, rows: list[int], start: int) -> dict[str, NDArray[Any]]:
+    def _feeds(self, rows: list[int], start: int) -> dict[str, HostArray]:
         stop = start + len(rows)
         spec = self.spec
         feeds = {spec.input_ids: self._ints(spec.input_ids, rows)}
@@ -44,5 +45,5 @@ class Decoder:
             feeds[spec.position_ids] = self._ints(spec.position_ids, list(range(start, stop)))
         return feeds
 
-    def _ints(self, port: str, values: list[int]) -> NDArray[Any]:
+    def _ints(self, port: str, values: list[int]) -> HostArray:
         return np.asarray([values], dtype=self.spec.dtypes[port])

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-Identity = bytes
+from ..contract.arrays import HostArray
+from ..contract.request import Identity
 
 _CHUNK = 1 << 22
 
@@ -88,7 +89,7 @@ def _leaf(digest: Any, value: Any) -> None:
         raise _NotCanonicalError
 
 
-def _feed_array(digest: Any, tag: bytes, array: np.ndarray[Any, Any]) -> None:
+def _feed_array(digest: Any, tag: bytes, array: HostArray) -> None:
     if array.dtype.kind not in "biuf":
         raise _NotCanonicalError
     if array.dtype.kind == "f":

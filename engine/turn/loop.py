@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contract.errors import BackendError, WarmcoldError
-from ..contract.probe import Probe
+from ..contract.probe import Probe, Stepped
 from ..contract.request import SamplingParams, Step, StopReason
 from .decoder import Decoder
 from .reuse import ReusedPrefix
@@ -42,52 +42,53 @@ def begin(prompt: Sequence[int], prefix: ReusedPrefix) -> Progress:
     return Progress(context=list(prompt), fed=list(prompt[: prefix.length]), prompt_len=len(prompt))
 
 
-def decode(
-    decoder: Decoder,
-    progress: Progress,
-    params: SamplingParams,
-    stop: StopRule,
-    *,
-    chunk_size: int,
-    commit: Callable[[], None],
-    probe: Probe,
-) -> Iterator[Step]:
-    """Feed what `progress` has not fed, sample, and go on until a stop; `commit` runs after each finished step."""
-    sampler = Sampler(params)
-    while True:
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """How one turn decodes: at most `chunk_size` rows a step; `commit` runs after each finished one."""
+
+    decoder: Decoder
+    params: SamplingParams
+    stop: StopRule
+    chunk_size: int
+    commit: Callable[[], None]
+    probe: Probe
+
+    def run(self, progress: Progress) -> Iterator[Step]:
+        """Feed what `progress` has not fed, sample, and go on until a stop."""
+        sampler = Sampler(self.params)
+        while True:
+            start = len(progress.fed)
+            rows = progress.context[start : start + self.chunk_size]
+            logits = self._call(progress, rows)
+            self.commit()
+            if len(progress.fed) < len(progress.context):
+                yield Step(rows=len(rows), start=start, token=None)
+                continue
+            token = None
+            if self.params.max_new_tokens > 0:
+                token = sampler.choose(logits, progress.context)
+                progress.context.append(token)
+            reason = self.stop.reason(progress.tokens, len(progress.fed))
+            if reason is not None:
+                progress.stop = reason
+            yield Step(rows=len(rows), start=start, token=token)
+            if reason is not None:
+                return
+
+    def _call(self, progress: Progress, rows: list[int]) -> NDArray[np.float32]:
         start = len(progress.fed)
-        rows = progress.context[start : start + chunk_size]
-        logits = _call(decoder, progress, rows, probe)
-        commit()
-        if len(progress.fed) < len(progress.context):
-            yield Step(rows=len(rows), start=start, token=None)
-            continue
-        token = None
-        if params.max_new_tokens > 0:
-            token = sampler.choose(logits, progress.context)
-            progress.context.append(token)
-        reason = stop.reason(progress.tokens, len(progress.fed))
-        if reason is not None:
-            progress.stop = reason
-        yield Step(rows=len(rows), start=start, token=token)
-        if reason is not None:
-            return
-
-
-def _call(decoder: Decoder, progress: Progress, rows: list[int], probe: Probe) -> NDArray[np.float32]:
-    start = len(progress.fed)
-    try:
-        logits = decoder.step(progress.fed, rows)
-    except WarmcoldError:
-        raise
-    except Exception as error:
-        raise BackendError(f"the step at position {start} with {len(rows)} rows failed: {error}") from error
-    if not np.isfinite(np.max(logits)):
-        raise BackendError(
-            f"the step at position {start} with {len(rows)} rows computed no distribution: "
-            f"its highest logit is {np.max(logits)}"
-        )
-    progress.fed.extend(rows)
-    progress.calls.append(len(rows))
-    probe("step", {"tokens": rows, "start": start, "logits": logits, "state": decoder.state})
-    return logits
+        try:
+            logits = self.decoder.step(progress.fed, rows)
+        except WarmcoldError:
+            raise
+        except Exception as error:
+            raise BackendError(f"the step at position {start} with {len(rows)} rows failed: {error}") from error
+        if not np.isfinite(np.max(logits)):
+            raise BackendError(
+                f"the step at position {start} with {len(rows)} rows computed no distribution: "
+                f"its highest logit is {np.max(logits)}"
+            )
+        progress.fed.extend(rows)
+        progress.calls.append(len(rows))
+        self.probe(Stepped(tokens=rows, start=start, logits=logits, state=self.decoder.state))
+        return logits

@@ -12,67 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Protocol
 
-
-class CutReason(StrEnum):
-    """Why not more was reused: the first of these, in this order, that the cut equals or that forbids one more."""
-
-    STATELESS = "stateless"
-    IDENTITY = "identity"
-    WANTED = "wanted"
-    CURRENT = "current"
-    SHARED = "shared"
-    WINDOW = "window"
-    SINKS = "sinks"
-    STATE = "state"
-    POSITIONS = "positions"
-    SPAN = "span"
-    REGIME = "regime"
-
-
-class ReuseSource(StrEnum):
-    """Where reused positions came from."""
-
-    NONE = "none"
-    RETAINED = "retained"
-    PAGED = "paged"
-
-
-class Component(Protocol):
-    """One thing a decoder carries that restricts where it may be cut."""
-
-    @property
-    def name(self) -> CutReason | None:
-        """The reason to report when this component forbids a cut; None for one that never does."""
-
-    def admits(self, m: int, current: int) -> bool:
-        """Whether the first `m` of `current` held positions can be kept on their own."""
-
-
-@dataclass(frozen=True)
-class FullAttention:
-    """Keys and values of every position stay resident, so any prefix is whole."""
-
-    name: None = None
-
-    def admits(self, m: int, current: int) -> bool:
-        """Always."""
-        return True
-
-
-@dataclass(frozen=True)
-class Window:
-    """A query sees `width` keys including itself; positions before `resident_from` are gone (0: the whole KV stays)."""
-
-    width: int
-    resident_from: int = 0
-    name: CutReason = CutReason.WINDOW
-
-    def admits(self, m: int, current: int) -> bool:
-        """Whether all that position m would see is still resident."""
-        return m == current or self.resident_from <= max(0, m - self.width + 1)
+from ..contract.request import CutReason, ReuseSource
+from ..kv.components import Component
+from ..kv.state import KvPrefixStore
 
 
 @dataclass(frozen=True)
@@ -100,24 +43,6 @@ class Reset:
 
 
 Plan = Keep | Rewind | Reset
-
-
-class KvPrefixStore(Protocol):
-    """The seam: what the policy needs from a backend's state. `backends.base.BackendState` says what each call means."""
-
-    @property
-    def kv_len(self) -> int:
-        """Positions held."""
-
-    @property
-    def has_state(self) -> bool:
-        """Whether the decoder carries anything."""
-
-    def rewind_to(self, n: int) -> bool:
-        """Hold only the first n positions, or decline and change nothing."""
-
-    def reset(self) -> None:
-        """Hold nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

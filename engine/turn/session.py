@@ -4,93 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Protocol, Unpack
 
 from ..contract.errors import UsageError
-from ..contract.request import Completion, SamplingParams
-from .turn import Retained, Turn
+from ..contract.request import Completion, RequestOptions, SamplingParams
+from .slot import Retained, Slot
+from .turn import Turn
 
-if TYPE_CHECKING:
-    from ..engine import Engine
+
+class OpenTurn(Protocol):
+    """How a session gets its turns: an engine's checked turn that has not started, over the slot it is given."""
+
+    def __call__(
+        self, prompt_ids: Sequence[int], params: SamplingParams | None, slot: Slot, **request: Unpack[RequestOptions]
+    ) -> Turn: ...
 
 
 class Session:
     """One conversation on an engine. Bounded by the engine's `max_context` positions of KV. Not for two threads."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._retained: Retained | None = None
-        self._busy = False
+    def __init__(self, open_turn: OpenTurn, retained: Retained | None = None) -> None:
+        """`retained`: what the first turn may reuse."""
+        self._open_turn = open_turn
+        self._slot = Slot(retained)
         self._closed = False
 
-    def generate(self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Any) -> Completion:
+    def generate(
+        self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Unpack[RequestOptions]
+    ) -> Completion:
         """Run one turn to its end. `request`: see `Engine.generate`."""
-        turn = self.stream(prompt_ids, params, **request)
-        for _ in turn:
-            pass
-        return turn.completion
+        return self.stream(prompt_ids, params, **request).finish()
 
-    def stream(self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Any) -> Turn:
+    def stream(
+        self, prompt_ids: Sequence[int], params: SamplingParams | None = None, **request: Unpack[RequestOptions]
+    ) -> Turn:
         """A turn to iterate: one `Step` per model call, token None for a prefill chunk; `close()` cancels.
 
         UsageError for a bad prompt or while another turn of this session runs; the session is as it was.
         """
         if self._closed:
             raise UsageError("the session is closed: open a new one with engine.session()")
-        if request.get("reuse", True):
-            return self._engine.turn(prompt_ids, params, take=self._take, put_back=self._put_back, **request)
-        return self._engine.turn(prompt_ids, params, take=_nothing, put_back=_drop, **request)
+        slot = self._slot if request.get("reuse", True) else Slot()
+        return self._open_turn(prompt_ids, params, slot, **request)
 
     def rewind(self, n: int) -> bool:
         """Make what is retained hold only its first `n` tokens. False, and nothing changed, if it holds fewer or declines."""
         if n < 0:
             raise UsageError(f"rewind to {n}: give a length of 0 or more")
-        retained = self._retained
-        if self._busy or retained is None or n > retained.decoder.state.kv_len:
+        retained = self._slot.retained
+        if retained is None or n > retained.decoder.state.kv_len:
             return False
         try:
             done = retained.decoder.state.rewind_to(n)
         except BaseException:
-            self._retained = None  # the state is poisoned
+            self._slot.retained = None  # the state is poisoned
             raise
         if done:
-            self._retained = replace(retained, context=retained.context[:n])
+            self._slot.retained = replace(retained, context=retained.context[:n])
         return done
 
     def fork(self) -> Session:
         """A session of its own that retains the same; from here on neither touches the other. UsageError while a turn runs."""
-        if self._closed or self._busy:
+        if self._closed or self._slot.busy:
             raise UsageError("only an open session between two turns can be forked")
-        twin = Session(self._engine)
-        if self._retained is not None:
-            twin._retained = replace(self._retained, decoder=self._retained.decoder.fork())
-        return twin
+        retained = self._slot.retained
+        forked = replace(retained, decoder=retained.decoder.fork()) if retained is not None else None
+        return Session(self._open_turn, forked)
 
     def close(self) -> None:
         """Drop what is retained. Idempotent."""
-        self._retained = None
+        self._slot.retained = None
         self._closed = True
 
     @property
     def retained(self) -> Retained | None:
         """What the next turn may reuse, for an observer; None while a turn runs."""
-        return self._retained
-
-    def _take(self) -> Retained | None:
-        if self._busy:
-            raise UsageError("another turn of this session is running: finish it or close() it first")
-        self._busy = True
-        retained, self._retained = self._retained, None
-        return retained
-
-    def _put_back(self, retained: Retained | None) -> None:
-        self._busy = False
-        self._retained = retained
-
-
-def _nothing() -> Retained | None:
-    return None
-
-
-def _drop(retained: Retained | None) -> None:
-    return None
+        return self._slot.retained

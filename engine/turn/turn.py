@@ -4,40 +4,64 @@
                      └──────an exception in a step──> FAILED   the state is dropped; pages are released all the same
 
 A turn is an iterator of `Step`, suspended only at step boundaries: whoever stops iterating and closes it leaves a state
-that holds exactly what was fed. Two sources may serve a prompt, the retained state and the prefix cache. The larger cut
-wins, the retained one on a tie because it costs no copy.
+that holds exactly what was fed.
+
+**Two sources compete** for the beginning of a prompt: the retained state of the session, and what is published in pages.
+Each is planned alone, by the same policy, with the components of whoever holds the positions: the state says how it may
+be cut, the pool says it of its pages. Neither plan touches anything. The larger cut wins; on a tie the retained state
+does, because pages would have to be copied. The loser is not lost. If pages win, the state that is loaded from them is
+the retained decoder's own, emptied. If the state wins with a cut beyond the hit, this turn still claims the hit's pages,
+and mirrors [hit, cut) from the state into pages before the first step, so that the published prefix grows from where it
+ended. A plan to rewind may be declined by the state; then it is reset, and nothing is reused.
+
+**What is pinned, and when.** A look-up holds nothing: the next publish or eviction may take the node away. So the hit is
+pinned before anything makes room, and room is made while it is pinned: to evict first would throw away the very prefix
+that is about to be claimed. The claim then holds what the turn needs for longer: a reference on each covering page, the
+pages still to be written for this prompt (one more if the hit ends inside a page, whose copy is written to), and a pin on
+the deepest whole page, behind which the turn will publish. With that the pin on the hit is given back, when the state is
+seeded or failed to be. While the turn runs the claim's pin moves on with every page it publishes, so a path cannot be
+evicted under the turn that extends it. Where there are not enough pages nothing is claimed and the turn runs unpaged, but
+may still be seeded from the pinned hit.
+
+**Order within a step.** The model call first, then what it computed is mirrored and whole pages are published, then a
+token is sampled: nothing is published that was not computed, and a turn cancelled at any boundary has published all it has.
+
+**What is given back.** `_release` drops the claim (pages, reserved pages, the pin) on every way out of a turn that started:
+
+- last step, or `close()` between two: the rest, up to inside a page, is published; then the claim goes, and context,
+  identity and decoder go back into the slot together, if there is an identity to find them by;
+- an exception, in admission, in a step, in a probe or while publishing: the claim goes, the slot gets nothing, because
+  nobody knows what the state holds; the next turn of the session starts from the prefix cache or cold;
+- `close()` before the first step, or a start refused because the slot is busy: nothing was taken, nothing is given back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 
 from ..backends.base import Backend
 from ..contract.errors import BackendError, UsageError, WarmcoldError
-from ..contract.probe import Probe
-from ..contract.request import Completion, GateReason, SamplingParams, Step
+from ..contract.probe import Mirroring, Planned, Probe, Publishing, Seeded
+from ..contract.request import Completion, CutReason, GateReason, Identity, ReuseSource, SamplingParams, Step
 from ..kv.mirror import PageTable, seed
 from ..kv.pages import PagePool
 from ..kv.prefix_cache import Node, PrefixCache
 from ..package.resolve import ModelSpec
 from .decoder import Decoder
-from .identity import Identity
-from .loop import Progress, begin, decode
+from .loop import Loop, begin
 from .reuse import (
-    Component,
-    CutReason,
     Plan,
     Reset,
     ReusedPrefix,
-    ReuseSource,
     apply_prefix_reuse,
     common_prefix,
     nothing_reused,
     plan_prefix_reuse,
 )
+from .slot import Retained, Slot
 from .stopping import Decode, StopRule
 
 
@@ -47,7 +71,6 @@ class Core:
 
     spec: ModelSpec
     backend: Backend
-    components: Sequence[Component]
     pool: PagePool
     cache: PrefixCache
     chunk_size: int
@@ -57,12 +80,14 @@ class Core:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Retained:
-    """What outlives a turn, put back together or not at all."""
+class Request:
+    """One checked request. `gate`: why it may not use pages; `decode` is needed for stop strings only."""
 
-    context: tuple[int, ...]
-    identity: Identity
-    decoder: Decoder
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    identity: Identity | None
+    gate: GateReason | None
+    decode: Decode | None = None
 
 
 class _Phase(Enum):
@@ -75,27 +100,15 @@ class _Phase(Enum):
 class Turn:
     """Iterate it to run it; `completion` is there once it ended; `close()` cancels at the present step boundary."""
 
-    def __init__(
-        self,
-        core: Core,
-        prompt: Sequence[int],
-        params: SamplingParams,
-        *,
-        identity: Identity | None,
-        gate: GateReason | None,
-        take: Callable[[], Retained | None],
-        put_back: Callable[[Retained | None], None],
-        decode_text: Decode | None = None,
-    ) -> None:
-        """`take` hands over the retained state when the turn starts; `put_back` is called exactly once when it ends."""
+    def __init__(self, core: Core, request: Request, slot: Slot) -> None:
+        """What `slot` holds is taken when the turn starts, and something is put back exactly once when it ends."""
         self._core = core
-        self._prompt = tuple(prompt)
-        self._params = params
-        self._identity = identity
-        self._gate = gate
-        self._take = take
-        self._put_back = put_back
-        self._text = decode_text
+        self._prompt = request.prompt
+        self._params = request.params
+        self._identity = request.identity
+        self._gate = request.gate
+        self._text = request.decode
+        self._slot = slot
         self._phase = _Phase.NEW
         self._context: Sequence[int] = self._prompt
         self._table: PageTable | None = None
@@ -133,6 +146,12 @@ class Turn:
         elif self._phase is _Phase.NEW:
             self._phase = _Phase.DONE
 
+    def finish(self) -> Completion:
+        """Run to the end."""
+        for _ in self:
+            pass
+        return self.completion
+
     @property
     def completion(self) -> Completion:
         """The finished turn. UsageError while it runs or when it failed."""
@@ -141,25 +160,24 @@ class Turn:
         return self._completion
 
     def _start(self) -> None:
-        retained = self._take()
+        retained = self._slot.take()
         self._phase = _Phase.RUNNING
         try:
             self._prefix = self._admit(retained)
             self._progress = begin(self._prompt, self._prefix)
             self._context = self._progress.context
-            self._steps = self._decode(self._progress)
-            self._core.probe("seeded", {"state": self._decoder.state, "n": self._prefix.length})
+            self._steps = self._loop().run(self._progress)
+            self._core.probe(Seeded(state=self._decoder.state, n=self._prefix.length))
         except BaseException as error:
             self._fail(error)
             raise
 
-    def _decode(self, progress: Progress) -> Iterator[Step]:
+    def _loop(self) -> Loop:
         core = self._core
-        return decode(
-            self._decoder,
-            progress,
-            self._params,
-            StopRule(self._params, eos=core.spec.eos, max_context=core.max_context, decode=self._text),
+        return Loop(
+            decoder=self._decoder,
+            params=self._params,
+            stop=StopRule(self._params, eos=core.spec.eos, max_context=core.max_context, decode=self._text),
             chunk_size=core.chunk_size if core.spec.has_state else core.max_context,
             commit=self._commit,
             probe=core.probe,
@@ -175,7 +193,7 @@ class Turn:
         decoder = retained.decoder if retained is not None else None
         self._decoder = decoder or Decoder(core.spec, core.backend, core.backend.new_state())
         chosen = paged if use_pages else plan
-        core.probe("planned", {"paged": use_pages, "reused": chosen.n, "reason": chosen.reason, "gate": self._gate})
+        core.probe(Planned(source=_source(chosen, use_pages), reused=chosen.n, reason=chosen.reason, gate=self._gate))
         if hit is not None:
             core.cache.pin(hit)
         try:
@@ -188,17 +206,17 @@ class Turn:
         return prefix
 
     def _plan_retained(self, retained: Retained | None) -> Plan:
-        if not self._core.components:
+        if not self._core.spec.has_state:
             return Reset(CutReason.STATELESS)
         if retained is None or self._identity is None or retained.identity != self._identity:
             return Reset(CutReason.IDENTITY)
         shared = common_prefix(self._prompt, retained.context)
-        current = retained.decoder.state.kv_len
-        return plan_prefix_reuse(shared, current, len(self._prompt) - 1, self._core.components)
+        state = retained.decoder.state
+        return plan_prefix_reuse(shared, state.kv_len, len(self._prompt) - 1, state.components())
 
     def _plan_paged(self, hit: Node | None) -> Plan:
         length = hit.length if hit is not None else 0
-        return plan_prefix_reuse(length, length, len(self._prompt) - 1, self._core.components)
+        return plan_prefix_reuse(length, length, len(self._prompt) - 1, self._core.pool.components())
 
     def _claim(self, hit: Node | None, n: int) -> None:
         """Hold the pages that this prompt needs, or note why this turn runs unpaged."""
@@ -233,12 +251,12 @@ class Turn:
         table = self._table
         if table is None or self._identity is None or stop <= table.length:
             return
-        self._core.probe("mirror", {"start": table.length, "stop": stop})
+        self._core.probe(Mirroring(start=table.length, stop=stop))
         table.mirror(self._decoder.state, stop)
         self._publish(table, self._identity, partial=False)
 
     def _publish(self, table: PageTable, identity: Identity, *, partial: bool) -> None:
-        self._core.probe("publish", {"length": table.length})
+        self._core.probe(Publishing(length=table.length))
         table.publish(identity, self._context, partial=partial)
 
     def _finish(self) -> None:
@@ -251,7 +269,7 @@ class Turn:
         self._phase = _Phase.DONE
         self._completion = self._complete()
         self._release()
-        self._put_back(self._kept())
+        self._slot.put_back(self._kept())
 
     def _fail(self, error: BaseException) -> None:
         """Drop the state: what it holds is unknown. Pages and pins go back all the same.
@@ -260,7 +278,7 @@ class Turn:
         """
         self._phase = _Phase.FAILED
         self._release()
-        self._put_back(None)
+        self._slot.put_back(None)
         if isinstance(error, Exception) and not isinstance(error, WarmcoldError):
             raise BackendError(
                 f"the turn failed ({type(error).__name__}: {error}); its state was dropped, the session can go on"
@@ -290,3 +308,9 @@ class Turn:
             stop=self._progress.stop,
             calls=tuple(self._progress.calls),
         )
+
+
+def _source(plan: Plan, paged: bool) -> ReuseSource:
+    if not plan.n:
+        return ReuseSource.NONE
+    return ReuseSource.PAGED if paged else ReuseSource.RETAINED

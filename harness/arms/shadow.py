@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..contract.observation import Kv, PageKey, Tokens
+from ..contract.scenario import Turn
 from ..contract.subject import AnyLoop
 from .compare import first_difference
 from .oracle import cut
@@ -51,27 +52,17 @@ class Shadow:
         self._sessions: dict[str, Any] = {}
         self.pages: dict[PageKey, Kv] = {}
 
-    def turn(
-        self,
-        session: str,
-        prompt: Tokens,
-        salt: str | None,
-        plan: Prediction,
-        *,
-        max_new_tokens: int,
-        max_calls: int | None = None,
-        rows: Sequence[int] | None = None,
-    ) -> MatchedTurn:
-        """Play the turn that the twin predicts, greedily, for at most `max_calls` calls; keep the session's past.
+    def turn(self, op: Turn, prompt: Tokens, plan: Prediction) -> MatchedTurn:
+        """Play the turn that the twin predicts, greedily, as far as `op` lets it go; keep the session's past.
 
-        `rows`: how many token ids the warm engine fed in each call, for one whose schedule is its own affair.
+        Where the engine's schedule is its own affair, `plan.rows` says how many token ids it fed in each call.
         """
-        past = seeded = self._past(session, prompt, salt, plan)
+        past = seeded = self._past(op, prompt, plan)
         context, fed = list(prompt), list(prompt[: plan.reused])
         logits: list[NDArray[np.float32]] = []
         calls: list[int] = []
-        schedule = rows if rows is not None else self._schedule(plan, context, fed, max_new_tokens, len(prompt))
-        for count in islice(schedule, max_calls):
+        schedule = plan.rows if plan.rows is not None else self._schedule(op, plan, context, fed)
+        for count in islice(schedule, op.cancel_after):
             tokens = context[len(fed) : len(fed) + count]
             if len(tokens) != count:
                 break  # the engine fed more than there is, or its reply is another: `tokens` and `reuse` say so
@@ -79,10 +70,10 @@ class Shadow:
             fed += tokens
             logits.append(out[-1].copy())
             calls.append(count)
-            if len(fed) == len(context) and max_new_tokens:
+            if len(fed) == len(context) and op.max_new_tokens:
                 context.append(int(np.argmax(out[-1])))
         if self._loop.stateful:
-            self._sessions[session] = past
+            self._sessions[op.session] = past
         return MatchedTurn(
             tokens=tuple(context[len(prompt) :]),
             logits=tuple(logits),
@@ -111,8 +102,8 @@ class Shadow:
     def _written(self, key: PageKey, prompt: Tokens, salt: str | None, plan: Prediction, end: Kv | None) -> Kv:
         """The rows that the turn writes into the page of `key`: up to the paged cut from pages, then its own."""
         assert end is not None, "only a loop over arrays can shadow pages"
-        start = (len(key[1]) - 1) // self._page_size * self._page_size
-        own = cut(end, max(start, plan.cut), len(key[1]))
+        start = key.start(self._page_size)
+        own = cut(end, max(start, plan.cut), len(key.tokens))
         if start >= plan.cut:
             return own
         return _join([cut(self._assemble(prompt, salt, plan.hit), start, plan.cut), own])
@@ -138,23 +129,23 @@ class Shadow:
         """The session's past."""
         return self._sessions.get(session, self._loop.empty())
 
-    def _schedule(
-        self, plan: Prediction, context: list[int], fed: list[int], max_new_tokens: int, prompt_len: int
-    ) -> Iterator[int]:
+    def _schedule(self, op: Turn, plan: Prediction, context: list[int], fed: list[int]) -> Iterator[int]:
+        """The prompt as predicted, then one row a token. Both lists grow while it runs."""
+        longest = len(context) + op.max_new_tokens
         yield from plan.prefill
-        while len(context) - prompt_len < max_new_tokens and len(fed) < self._max_context:
+        while len(context) < longest and len(fed) < self._max_context:
             yield 1
 
-    def _past(self, session: str, prompt: Tokens, salt: str | None, plan: Prediction) -> Any:
+    def _past(self, op: Turn, prompt: Tokens, plan: Prediction) -> Any:
         if plan.source == "paged":
-            return cut(self._assemble(prompt, salt, plan.hit), 0, plan.reused)
-        return self._loop.cut(self.held(session), plan.reused)
+            return cut(self._assemble(prompt, op.salt, plan.hit), 0, plan.reused)
+        return self._loop.cut(self.held(op.session), plan.reused)
 
     def _assemble(self, prompt: Tokens, salt: str | None, hit: int) -> Kv:
         """The first `hit` positions from the rows of each published page on the way."""
         stops = [*range(self._page_size, hit, self._page_size), hit] if hit else []
         empty: Kv = self._loop.empty()
-        return _join([empty, *(self.pages[(salt, prompt[:stop])] for stop in stops)])
+        return _join([empty, *(self.pages[PageKey(salt, prompt[:stop])] for stop in stops)])
 
 
 def widened(kv: Kv) -> Kv:

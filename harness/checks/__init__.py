@@ -1,42 +1,25 @@
-"""One file per property. A check looks at one `TurnRecord` and says how much it compared and what differed.
+"""One file per property. A check looks at one turn on every arm and says how much it compared and what differed.
 
-`ALL` is the registry, in the order in which a reader wants the news: what was reused, what was fed, the bytes from the
-seed outwards, what came out, and the accounting. Each check says in its docstring what it cannot see.
+Every module of this folder is loaded, and what it declares is in `ALL`, in the order in which a reader wants the news: what
+was reused, what was fed, the bytes from the seed outwards, what came out, and the accounting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
-from ..arms.record import Check
-from .closed_form import closed_form
-from .cold import cold
-from .conservation import conservation
-from .feeds import feeds
-from .kv_end import kv_end
-from .kv_pages import kv_pages
-from .kv_seed import kv_seed
-from .logits import logits
-from .oracle import oracle
-from .poison import poison
-from .reuse import efficiency, reuse
-from .tokens import tokens
+from .registry import REGISTRY, Check
 
-ALL: Mapping[str, Check] = {
-    check.__name__: check
-    for check in (
-        reuse,
-        efficiency,
-        feeds,
-        kv_seed,
-        kv_pages,
-        kv_end,
-        logits,
-        tokens,
-        closed_form,
-        cold,
-        oracle,
-        poison,
-        conservation,
-    )
-}
+for _module in sorted(found.name for found in iter_modules(__path__)):
+    import_module(f".{_module}", __name__)
+
+ALL: Mapping[str, Check] = dict(sorted(REGISTRY.items(), key=lambda item: item[1].order))
+"""Every check, those that are found while playing among them."""
+
+LOOKED_FOR: Mapping[str, Check] = {name: check for name, check in ALL.items() if check.look is not None}
+"""Those that look at each turn."""
+
+ENDS = frozenset(name for name, check in ALL.items() if check.ends)
+"""Those after which nothing further can be judged."""

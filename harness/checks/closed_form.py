@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arms.compare import elided, first_difference, first_token_difference
-from ..arms.record import ClosedForm, TurnRecord, add, compare_kv
+from ..arms.record import TurnRecord
 from ..contract.observation import Kv
-from ..contract.verdict import CheckResult
+from ..contract.subject import ClosedForm
+from .look import Look
+from .registry import check
+
+_ARM = "closed form"
 
 
-def closed_form(record: TurnRecord) -> CheckResult:
+@check(order=50, needs=("closed form",))
+def closed_form(look: Look) -> None:
     """Tokens, every call's logits, and the KV at the end are the integers that the fixture means.
 
     Cannot see: anything on a model without a closed form.
     """
-    closed = record.closed
-    if closed is None:
-        return CheckResult(not_applicable="the model has no closed form")
-    result = CheckResult(compared=1)
-    expected = closed.greedy(record.prompt, len(record.warm.tokens))
-    at = first_token_difference(record.warm.tokens, expected)
-    if at is not None:
-        add(result, record, check="closed_form", arm="closed form", component="tokens", step=at,
-            place=f"generated token {at}", message=f"the reply differs from token {at} on",
-            left=elided(record.warm.tokens, at), right=elided(expected, at))  # fmt: skip
-        return result
-    _logits(result, record, closed)
+    record, closed = look.record, look.record.closed
+    assert closed is not None
+    if not look.tokens(_ARM, closed.greedy(record.prompt, len(record.warm.tokens))):
+        return
+    look.logits(_ARM, _rows(record, closed))
     if record.warm.end is not None and record.stateful:
-        compare_kv(result, record, _unsigned(record.warm.end), _kv(closed, record), check="closed_form",
-                   arm="closed form", phase="end of turn")  # fmt: skip
-    return result
+        look.kv(_ARM, _unsigned(record.warm.end), _kv(closed, record), "end of turn")
 
 
-def _logits(result: CheckResult, record: TurnRecord, closed: ClosedForm) -> None:
+def _rows(record: TurnRecord, closed: ClosedForm) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
     """Each call ends at the position that its own feeds say, whatever schedule the engine chose."""
     if record.warm.reused is None:
         return  # where the first call starts is not shown
     rows = closed.logits(record.fed)
     fed = record.warm.reused if record.stateful else 0
-    for step, call in enumerate(record.warm.calls or ()):
+    for call in record.warm.calls or ():
         fed = fed + call.rows if record.stateful else call.rows
         if fed > len(rows):
             return  # more was fed than the context holds: the check `feeds` says so
-        expected = rows[fed - 1].astype(np.float32)
-        result.compared += expected.size
-        found = first_difference(call.logits + np.float32(0), expected)
-        if found is not None:
-            add(result, record, check="closed_form", arm="closed form", component="logits", step=step,
-                place=f"call {step}, token {found.index}", message=f"logits differ ({found.count} of {found.total})",
-                left=found.left, right=found.right)  # fmt: skip
-            return
+        yield call.logits + np.float32(0), rows[fed - 1].astype(np.float32)
 
 
 def _kv(closed: ClosedForm, record: TurnRecord) -> Kv:

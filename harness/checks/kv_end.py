@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from ..arms.record import NO_MATCHED, TurnRecord, compare_kv
-from ..contract.verdict import CheckResult
+from .look import Look
+from .registry import check
 
 
-def kv_end(record: TurnRecord) -> CheckResult:
+@check(order=32, needs=("state", "kv", "matched kv", "agreed"))
+def kv_end(look: Look) -> None:
     """The retained cache holds exactly what was fed, and every bit is the matched arm's.
 
     Cannot see: rows beyond the logical length (poison sees whether anything reads them).
     """
-    if not record.stateful:
-        return CheckResult(not_applicable="the model carries no state")
-    if record.warm.end is None:
-        return CheckResult(not_observable="the subject does not show its KV")
-    if record.matched is None or record.matched.end is None:
-        return CheckResult(not_observable=NO_MATCHED)
-    result = CheckResult()
-    if record.warm.reused == record.plan.reused and record.warm.tokens == record.matched.tokens:
-        compare_kv(
-            result, record, record.warm.end, record.matched.end, check="kv_end", arm="matched", phase="end of turn"
-        )
-    else:
-        result.not_applicable = "another count was reused or other tokens were fed; see reuse, efficiency and tokens"
-    return result
+    warm, matched = look.record.warm, look.record.matched
+    assert warm.end is not None
+    assert matched is not None
+    assert matched.end is not None
+    look.kv("matched", warm.end, matched.end, "end of turn")

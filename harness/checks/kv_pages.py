@@ -2,91 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ..arms.record import NO_MATCHED, TurnRecord, add, compare_kv
 from ..arms.shadow import widened
-from ..contract.observation import PageKey
-from ..contract.verdict import CheckResult
+from ..arms.twin import published_by
+from ..contract.observation import PageKey, Pool
+from .look import Look
+from .registry import check
 
 
-def kv_pages(record: TurnRecord) -> CheckResult:
+@check(order=31, needs=("state", "pool", "pages", "paged", "matched"), after_failure=True)
+def kv_pages(look: Look) -> None:
     """Every published page holds, bit for bit, what the matched arm computed when that prefix was first published.
 
     All pages are compared after every turn, so that a later turn that writes into a shared page shows too. A prefix
     that the turn could not have published is a finding; one that is missing is legal only as an eviction under pressure.
     Cannot see: pages that are not published.
     """
-    pool = record.warm.pool
-    if not record.stateful:
-        return CheckResult(not_applicable="the model carries no state")
-    if pool is None and record.foreign:
-        return CheckResult(not_applicable="the subject declares no page pool")
-    if pool is None:
-        return CheckResult(not_observable="the subject does not show its pages")
-    if not record.settings.pages:
-        return CheckResult(not_applicable="the scenario runs unpaged")
-    if record.matched is None:
-        return CheckResult(not_observable=NO_MATCHED)
+    record, pool = look.record, look.record.warm.pool
+    assert pool is not None
+    look.compared()
     observed = set(pool.entries)
-    result = CheckResult(compared=1)
-    for key in sorted(observed - record.legal, key=_order):
-        add(result, record, check="kv_pages", arm="twin", component="published", phase="publish", place=_name(key),
-            message="a prefix is published that was never mirrored as such",
-            left=f"published, {len(key[1])} tokens", right="not published")  # fmt: skip
-    _missing(result, record, observed)
-    agreed = record.warm.tokens == record.matched.tokens and record.warm.reused == record.plan.reused
-    if record.warm.failed or agreed:
-        size = record.settings.page_size
-        for key in sorted(observed & set(record.shadow_pages), key=_order):
-            at = (len(key[1]) - 1) // size * size
-            expected = widened(record.shadow_pages[key])
-            compare_kv(result, record, pool.bytes[key], expected, check="kv_pages", arm="matched",
-                       phase="page", at=at)  # fmt: skip
-    return result
+    for key in _sorted(observed - record.legal):
+        message, said = "a prefix is published that was never mirrored as such", f"published, {len(key.tokens)} tokens"
+        look.find("twin", message, said, "not published", component="published", phase="publish", place=_name(key))
+    _missing(look, observed)
+    _orphans(look, observed)
+    _own_path(look, observed)
+    _excess(look, observed)
+    if record.warm.failed or record.agreed:
+        _bytes(look, pool)
 
 
-def _missing(result: CheckResult, record: TurnRecord, observed: set[PageKey]) -> None:
-    """Prefixes that should be published and are not: each must be a legal eviction, or page exhaustion."""
-    size, missing = record.settings.page_size, record.required - observed
-    free = record.settings.pages - len(record.before)
-    pressure = record.wanted_pages > free
-    if missing and not pressure:
-        for key in sorted(missing, key=_order)[:1]:
-            add(result, record, check="kv_pages", arm="twin", component="lost", phase="publish", place=_name(key),
-                message=f"{len(missing)} prefixes are not published although the pool had room ({free} pages free)",
-                left="not published", right=f"published, {len(key[1])} tokens")  # fmt: skip
-    for key in sorted(observed, key=_order):
-        above = (len(key[1]) - 1) // size * size
-        if above and (key[0], key[1][:above]) not in observed:
-            add(result, record, check="kv_pages", arm="twin", component="orphan", phase="evict", place=_name(key),
-                message="a prefix is published whose parent page was evicted", left="leaf kept", right="leaf first")  # fmt: skip
-    _own_path(result, record, observed)
+def _bytes(look: Look, pool: Pool) -> None:
+    shadow = look.record.shadow_pages
+    for key in _sorted(set(pool.entries) & set(shadow)):
+        at = key.start(look.record.settings.page_size)
+        look.kv("matched", pool.bytes[key], widened(shadow[key]), "page", at)
+
+
+def _missing(look: Look, observed: set[PageKey]) -> None:
+    """Prefixes that should be published and are not: without pressure there is no excuse."""
+    record = look.record
+    missing, free = record.required - observed, _free(look)
+    if missing and record.wanted_pages <= free:
+        key = _sorted(missing)[0]
+        message = f"{len(missing)} prefixes are not published although the pool had room ({free} pages free)"
+        expected = f"published, {len(key.tokens)} tokens"
+        look.find("twin", message, "not published", expected, component="lost", phase="publish", place=_name(key))
+
+
+def _orphans(look: Look, observed: set[PageKey]) -> None:
+    """Leaves go first."""
+    for key in _sorted(observed):
+        parent = key.parent(look.record.settings.page_size)
+        if parent is not None and parent not in observed:
+            message = "a prefix is published whose parent page was evicted"
+            look.find("twin", message, "leaf kept", "leaf first", component="orphan", phase="evict", place=_name(key))
+
+
+def _excess(look: Look, observed: set[PageKey]) -> None:
+    """No more goes than the turn needs pages, and one for the copy of a page that it splits."""
+    record, free = look.record, _free(look)
     evicted = record.before - observed
     if len(evicted) > max(record.wanted_pages - free, 0) + 1:
-        add(result, record, check="kv_pages", arm="twin", component="excess", phase="evict", place="prefix cache",
-            message="more prefixes were evicted than the turn needed pages",
-            left=f"{len(evicted)} evicted", right=f"{record.wanted_pages} wanted, {free} free")  # fmt: skip
+        message = "more prefixes were evicted than the turn needed pages"
+        said, needed = f"{len(evicted)} evicted", f"{record.wanted_pages} wanted, {free} free"
+        look.find("twin", message, said, needed, component="excess", phase="evict", place="prefix cache")
 
 
-def _own_path(result: CheckResult, record: TurnRecord, observed: set[PageKey]) -> None:
+def _own_path(look: Look, observed: set[PageKey]) -> None:
     """What the turn itself published is pinned while it runs: it is missing only if the turn alone filled the pool."""
+    record, pages = look.record, look.record.settings.pages
     if record.warm.failed or record.plan.gate is not None:
         return
-    size, pages = record.settings.page_size, record.settings.pages
-    own = {(record.salt, record.fed[:stop]) for stop in (*range(size, len(record.fed), size), len(record.fed))}
+    own = published_by(record.fed, record.salt, record.settings.page_size)
     if own <= observed or (observed <= own and len(observed) >= pages - 1):
         return
-    add(result, record, check="kv_pages", arm="twin", component="own", phase="evict", place="prefix cache",
-        message="prefixes on the turn's own path are gone although it did not fill the pool by itself",
-        left=f"{len(own & observed)} of {len(own)} published, {len(observed - own)} others cached",
-        right=f"all of them, or {pages - 1} of {pages} pages and no others")  # fmt: skip
+    message = "prefixes on the turn's own path are gone although it did not fill the pool by itself"
+    said = f"{len(own & observed)} of {len(own)} published, {len(observed - own)} others cached"
+    wanted = f"all of them, or {pages - 1} of {pages} pages and no others"
+    look.find("twin", message, said, wanted, component="own", phase="evict", place="prefix cache")
 
 
-def _order(key: PageKey) -> tuple[str, int, tuple[int, ...]]:
-    return (key[0] or "", len(key[1]), key[1])
+def _free(look: Look) -> int:
+    """Pages that nobody held before the turn."""
+    return look.record.settings.pages - len(look.record.before)
+
+
+def _sorted(keys: set[PageKey] | frozenset[PageKey]) -> list[PageKey]:
+    return sorted(keys, key=lambda key: (key.salt or "", len(key.tokens), key.tokens))
 
 
 def _name(key: PageKey) -> str:
-    shown: Iterable[int] = key[1][-4:]
-    return f"prefix of {len(key[1])} tokens ending {list(shown)}" + (f", salt {key[0]!r}" if key[0] else "")
+    salt = f", salt {key.salt!r}" if key.salt else ""
+    return f"prefix of {len(key.tokens)} tokens ending {list(key.tokens[-4:])}{salt}"

@@ -2,63 +2,60 @@
 
 from __future__ import annotations
 
-from ..arms.record import TurnRecord, add
-from ..contract.verdict import CheckResult
+from .look import Look
+from .registry import check
 
 
-def reuse(record: TurnRecord) -> CheckResult:
-    """Reuse is never more than the glossary allows, adds up, and names the right source, reason and gate.
+@check(order=10, needs=("count",))
+def reuse(look: Look) -> None:
+    """Reuse is never more than the policy allows, adds up, and names the right source, reason and gate.
 
     Cannot see: whether the reused positions hold the right bytes (kv_seed), nor reuse that falls short (efficiency).
     """
-    warm, plan = record.warm, record.plan
-    if warm.reused is None:
-        return CheckResult(not_observable="the subject does not report how much it reused")
-    result = CheckResult(compared=1)
-    if warm.reused > record.bound:
-        add(result, record, check="reuse", arm="twin", component="count", place="count of reused positions",
-            message="reused more than the tokens, the cache or the caller allow: unsound",
-            left=str(warm.reused), right=f"at most {record.bound} ({plan.reason})")  # fmt: skip
-    if warm.prefilled is not None and warm.reused + warm.prefilled != len(record.prompt):
-        add(result, record, check="reuse", arm="twin", component="sum", place="reused + prefilled",
-            message="reused and prefilled do not add up to the prompt",
-            left=f"{warm.reused} + {warm.prefilled}", right=str(len(record.prompt)))  # fmt: skip
-    _rows(result, record)
-    if warm.reused != plan.reused:
-        return result
-    for component in ("source", "reason", "gate", "declined"):
-        said, expected = getattr(warm, component), getattr(plan, component)
-        if said != expected and record.capabilities.reuse.scope == "policy":
-            add(result, record, check="reuse", arm="twin", component=component, place=component,
-                message=f"the {component} of the cut is another", left=str(said), right=str(expected))  # fmt: skip
-    return result
+    warm, plan, prompt = look.record.warm, look.record.plan, look.record.prompt
+    assert warm.reused is not None
+    look.compared()
+    if warm.reused > plan.bound:
+        message = "reused more than the tokens, the cache or the caller allow: unsound"
+        said = f"at most {plan.bound} ({plan.reason})"
+        look.find("twin", message, warm.reused, said, component="count", place="count of reused positions")
+    if warm.prefilled is not None and warm.reused + warm.prefilled != len(prompt):
+        message, said = "reused and prefilled do not add up to the prompt", f"{warm.reused} + {warm.prefilled}"
+        look.find("twin", message, said, len(prompt), component="sum", place="reused + prefilled")
+    _rows(look, warm.reused)
+    for component in plan.said if look.record.as_planned else ():
+        told, expected = getattr(warm, component), getattr(plan, component)
+        if told != expected:
+            message = f"the {component} of the cut is another"
+            look.find("twin", message, told, expected, component=component, place=component)
 
 
-def _rows(result: CheckResult, record: TurnRecord) -> None:
-    """What the calls of somebody else's engine fed must be the rest of the prompt and the reply, the last token or not."""
-    rows, reused = record.warm.rows, record.warm.reused
-    if rows is None or reused is None or record.warm.stop == "cancelled":
+def _rows(look: Look, reused: int) -> None:
+    """What the calls fed, where no whole calls are shown, must be the rest of the prompt and the reply, the last token or not."""
+    warm = look.record.warm
+    if warm.rows is None or warm.stop == "cancelled":
         return
-    wanted = len(record.prompt) + max(len(record.warm.tokens) - 1, 0)
-    if reused + sum(rows) not in (wanted, wanted + 1):
-        add(result, record, check="reuse", arm="twin", component="rows", place="rows of the model calls",
-            message="reused positions and fed rows do not make up the prompt and the reply",
-            left=f"{reused} + {list(rows)} = {reused + sum(rows)}", right=f"{wanted} or {wanted + 1}")  # fmt: skip
+    wanted = len(look.record.prompt) + max(len(warm.tokens) - 1, 0)
+    fed = reused + sum(warm.rows)
+    if fed not in (wanted, wanted + 1):
+        message, said = (
+            "reused positions and fed rows do not make up the prompt and the reply",
+            f"{list(warm.rows)} = {fed}",
+        )
+        expected = f"{wanted} or {wanted + 1}"
+        look.find("twin", message, f"{reused} + {said}", expected, component="rows", place="rows of the model calls")
 
 
-def efficiency(record: TurnRecord) -> CheckResult:
+@check(order=11, needs=("count", "exact"))
+def efficiency(look: Look) -> None:
     """What could be reused was: a subject that follows the reuse model reuses exactly n*.
 
     Cannot see: time; an engine that claims the reuse and computes the positions again all the same (feeds sees that).
     """
-    warm, plan = record.warm, record.plan
-    if warm.reused is None:
-        return CheckResult(not_observable="the subject does not report how much it reused")
-    if not record.capabilities.reuse.exact:
-        return CheckResult(not_applicable="the subject does not declare that it reuses all it can")
-    result = CheckResult(compared=1)
-    if warm.reused < record.bound:
-        add(result, record, check="efficiency", arm="twin", component="count", place="count of reused positions",
-            message="reused less than the state holds and the glossary admits",
-            left=f"{warm.reused} ({warm.reason})", right=f"{record.bound} ({plan.reason}, {plan.source})")  # fmt: skip
-    return result
+    warm, plan = look.record.warm, look.record.plan
+    assert warm.reused is not None
+    look.compared()
+    if warm.reused < plan.bound:
+        message = "reused less than the state holds and the policy admits"
+        said, expected = f"{warm.reused} ({warm.reason})", f"{plan.bound} ({plan.reason}, {plan.source})"
+        look.find("twin", message, said, expected, component="count", place="count of reused positions")

@@ -4,31 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Tokens = tuple[int, ...]
-Pair = tuple[NDArray[Any], NDArray[Any]]
+Array = NDArray[Any]
+"""A numpy array of a dtype that whoever made it chose."""
+
+Pair = tuple[Array, Array]
 Kv = tuple[Pair, ...]
 """Per layer (keys, values), each `[heads, positions, head_dim]`; a copy that the observer owns."""
 
-PageKey = tuple[str | None, Tokens]
-"""Whose (the request's salt) and what (all tokens of the published prefix, up to where this page's part ends)."""
+
+class PageKey(NamedTuple):
+    """Whose (the request's salt) and what (all tokens of the published prefix, up to where this page's part ends)."""
+
+    salt: str | None
+    tokens: Tokens
+
+    def start(self, page_size: int) -> int:
+        """The first position of its last page."""
+        return (len(self.tokens) - 1) // page_size * page_size
+
+    def parent(self, page_size: int) -> PageKey | None:
+        """The prefix one page shorter; None for a first page."""
+        above = self.start(page_size)
+        return PageKey(self.salt, self.tokens[:above]) if above else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One model call: the named inputs as the backend got them, and the last row of logits `[V]` that it gave."""
+    """One model call: what it was fed, by what it is for and whatever the model calls it, and the last row of logits `[V]`.
 
-    feeds: Mapping[str, NDArray[Any]]
+    `positions` and `mask` None: the model has no such input.
+    """
+
+    ids: Array
     logits: NDArray[np.float32]
+    positions: Array | None = None
+    mask: Array | None = None
 
     @property
     def rows(self) -> int:
         """Token ids that it was fed."""
-        return int(self.feeds["input_ids"].shape[-1])
+        return int(self.ids.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True)

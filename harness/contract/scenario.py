@@ -7,6 +7,8 @@ its meaning when another turn is dropped; a reference to a turn that is not ther
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -74,6 +76,7 @@ class Turn(_Op, frozen=True, kw_only=True, tag="turn"):
     fail: tuple[FailPoint, Positive] | None = None
 
     def __post_init__(self) -> None:
+        _finite("keep", self.keep)
         if self.drop is not None and self.drop[0] > self.drop[1]:
             raise ValueError(f"drop is {list(self.drop)}; give [start, stop] with start <= stop")
 
@@ -89,6 +92,9 @@ class Rewind(_Op, frozen=True, kw_only=True, tag="rewind"):
 
     session: str
     to: Natural | Fraction
+
+    def __post_init__(self) -> None:
+        _finite("to", self.to)
 
 
 class Fork(_Op, frozen=True, kw_only=True, tag="fork"):
@@ -119,7 +125,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             "warmcold_case": FORMAT,
             "title": self.title,
             "settings": msgspec.to_builtins(self.settings),
-            "ops": [msgspec.to_builtins(op) for op in self.ops],
+            "ops": json.loads(msgspec.json.encode(self.ops)),
         }
 
 
@@ -173,6 +179,12 @@ def resolve(turn: Turn, history: History, encode: Encode) -> tuple[int, ...]:
 def schema() -> Json:
     """The JSON Schema of a case file."""
     return msgspec.json.schema(CaseFile)
+
+
+def _finite(name: str, value: float | None) -> None:
+    """JSON has no other numbers, but Python's reader takes them."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}; give a finite number")
 
 
 def _length(keep: int | float, length: int) -> int:

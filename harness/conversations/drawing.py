@@ -1,52 +1,34 @@
-"""Draw scenarios with Hypothesis and hand each to a callback: generation only, reproducible by seed."""
+"""Conversations drawn from a seed, for `verify`: the seed and the number alone decide which, on every machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
+import random
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from ..contract.scenario import Scenario
-from .generated import conversations
+from .generated import conversation
 from .profile import Profile
 
-_PROVIDER = "warmcold-seed-only"
+T = TypeVar("T")
 
 
-class SeedOnlyProvider(HypothesisProvider):
-    """Hypothesis's own provider without the constants that it reads from the source of loaded local modules.
+class Seeded:
+    """A source of choices that gives the same ones for the same seed."""
 
-    With them a changed number in the engine under test, a planted fault say, would change which conversations a seed gives.
-    """
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
 
-    def _maybe_draw_constant(self, *args: Any, **kwargs: Any) -> None:
-        return None
+    def pick(self, options: Sequence[T]) -> T:
+        """One of them, all alike."""
+        return self._random.choice(options)
+
+    def number(self, least: int, most: int) -> int:
+        """A whole number, all alike, both ends included."""
+        return self._random.randint(least, most)
 
 
-AVAILABLE_PROVIDERS[_PROVIDER] = f"{SeedOnlyProvider.__module__}.{SeedOnlyProvider.__qualname__}"
-
-
-def for_each(
-    profile: Profile, *, count: int, seed_value: int, play: Callable[[Scenario], bool], turns: int = 7
-) -> None:
-    """Call `play` with up to `count` drawn scenarios, until it returns False. The seed alone decides which."""
-    going = True
-
-    @seed(seed_value)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=tuple(HealthCheck),
-        backend=_PROVIDER,
-    )
-    @given(conversations(profile, turns=turns))
-    def each(scenario: Scenario) -> None:
-        nonlocal going
-        if going:
-            going = play(scenario)
-
-    each()
+def drawn(profile: Profile, *, count: int, seed: int, turns: int = 7) -> Iterator[Scenario]:
+    """`count` conversations, made as they are asked for."""
+    for number in range(count):
+        yield conversation(Seeded(f"{seed} {number}"), profile, turns=turns)

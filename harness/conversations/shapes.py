@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -21,13 +20,14 @@ class Texts:
 
     corpus: Sequence[int]
     source: random.Random
+    openings: random.Random = field(default_factory=random.SystemRandom)
 
     def span(self, length: int, *, opening: bool = False) -> tuple[int, ...]:
-        """So many ids. `opening`: the first few are drawn from the system's own randomness, whatever the seed."""
+        """So many ids. `opening`: the first few are from `openings`, the system's own randomness whatever the seed."""
         start = self.source.randrange(len(self.corpus))
         ids = [self.corpus[(start + at) % len(self.corpus)] for at in range(length)]
         head = min(NONCE, length) if opening else 0
-        return (*(secrets.choice(self.corpus) for _ in range(head)), *ids[head:])
+        return (*(self.openings.choice(self.corpus) for _ in range(head)), *ids[head:])
 
     def fresh(self, scenario: Scenario) -> Scenario:
         """The same shape: each span replaced by another text of its length, equal spans by equal ones."""
@@ -42,56 +42,85 @@ class Texts:
         return replace(scenario, ops=tuple(ops))
 
 
-def shapes(texts: Texts, *, unit: int, operations: frozenset[str], reply: int = 8) -> Iterator[Scenario]:
-    """One conversation for each way to reuse; `unit`: positions to a page. What the server cannot do is left out."""
+@dataclass
+class _Turns:
+    """Makes the turns of one conversation, each appending a span of text. `unit`: positions to a page."""
 
-    def turn(name: str, length: int, **rest: object) -> Turn:
-        opening = rest.get("base") is None
-        append = texts.span(length, opening=opening) if length else ()
-        rest.setdefault("max_new_tokens", reply)
+    texts: Texts
+    unit: int
+    reply: int = 8
+
+    def __call__(self, name: str, length: int, **rest: object) -> Turn:
+        append = self.texts.span(length, opening=rest.get("base") is None) if length else ()
+        rest.setdefault("max_new_tokens", self.reply)
         return Turn(name=name, append=append, **rest)  # type: ignore[arg-type]  # Turn's own fields
 
-    def told(title: str, *turns: Turn) -> Scenario:
-        return Scenario(ops=turns, title=title)
 
-    yield told(
-        "chat",
+def shapes(texts: Texts, *, unit: int, operations: frozenset[str]) -> Iterator[Scenario]:
+    """One conversation for each way to reuse; `unit`: positions to a page. What the server cannot do is left out."""
+    turns = _Turns(texts, unit)
+    for shape, (needs, told) in _SHAPES.items():
+        if needs is None or needs in operations:
+            yield Scenario(ops=told(turns, unit), title=shape)
+
+
+def _chat(turn: _Turns, unit: int) -> tuple[Turn, ...]:
+    return (
         turn("t0", 4 * unit + 3),
         turn("t1", unit + 5, base="t0"),
         turn("t2", 1, base="t1"),
         turn("t3", 2 * unit, base="t2"),
     )
-    yield told(
-        "branch",
+
+
+def _branch(turn: _Turns, unit: int) -> tuple[Turn, ...]:
+    return (
         turn("a", 4 * unit),
         turn("b", 3 * unit + 1),
         turn("back", unit - 1, base="a"),
         turn("b again", 2, base="b"),
     )
-    if "salt" in operations:
-        first = turn("x", 4 * unit + 2, salt="x")
-        yield told(
-            "tenants", first, replace(first, name="y", salt="y"), turn("x on", 3, base="x", salt="x")
-        )  # the same tokens under two salts
-    yield told(
-        "diverge",
+
+
+def _tenants(turn: _Turns, unit: int) -> tuple[Turn, ...]:
+    """The same tokens under two salts."""
+    first = turn("x", 4 * unit + 2, salt="x")
+    return (first, replace(first, name="y", salt="y"), turn("x on", 3, base="x", salt="x"))
+
+
+def _diverge(turn: _Turns, unit: int) -> tuple[Turn, ...]:
+    return (
         turn("whole", 6 * unit),
         turn("before", unit + 1, base="whole", keep=3 * unit - 1),
         turn("at", 2, base="whole", keep=3 * unit),
         turn("after", 5, base="whole", keep=5 * unit + 1),
     )
-    yield told(
-        "again",
+
+
+def _again(turn: _Turns, unit: int) -> tuple[Turn, ...]:
+    return (
         turn("first", 4 * unit),
         turn("same", 0, base="first", part="prompt"),
         turn("shorter", 0, base="first", keep=3 * unit + 1),
         turn("gap", 3, base="first", drop=(2 * unit, 3 * unit)),
     )
-    if "cancel" in operations:
-        yield told(
-            "cancelled",
-            turn("start", 4 * unit),
-            turn("cut off", unit, base="start", max_new_tokens=4 * unit, cancel_after=3),
-            turn("on", 4, base="cut off"),
-            turn("restart", 4, base="start"),
-        )
+
+
+def _cancelled(turn: _Turns, unit: int) -> tuple[Turn, ...]:
+    return (
+        turn("start", 4 * unit),
+        turn("cut off", unit, base="start", max_new_tokens=4 * unit, cancel_after=3),
+        turn("on", 4, base="cut off"),
+        turn("restart", 4, base="start"),
+    )
+
+
+_SHAPES: Mapping[str, tuple[str | None, Callable[[_Turns, int], tuple[Turn, ...]]]] = {
+    "chat": (None, _chat),
+    "branch": (None, _branch),
+    "tenants": ("salt", _tenants),
+    "diverge": (None, _diverge),
+    "again": (None, _again),
+    "cancelled": ("cancel", _cancelled),
+}
+"""Title -> the operation that the server must offer, and the turns."""

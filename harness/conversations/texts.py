@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from ..contract.errors import RefusedError, ScenarioError
-from ..contract.scenario import Scenario, Settings, Turn
+from ..contract.scenario import Encode, Scenario, Settings, Turn
+from ..contract.subject import Subject
 
 REAL_VOCABULARY = 4096
 """From this vocabulary on a model is taken for a real one: random ids would give near-ties everywhere, so it is fed text."""
@@ -34,29 +34,12 @@ _OPENINGS = (
 )  # fmt: skip
 
 
-def encoder(directory: Path) -> Callable[[str], Sequence[int]]:
-    """Text to ids by the model's own `tokenizer.json`; a model without one can only be given ids."""
-    file = directory / "tokenizer.json"
-
-    def encode(text: str) -> Sequence[int]:
-        if not file.is_file():
-            raise ScenarioError(
-                f"{directory}: has no tokenizer.json, so a prompt cannot be given as text; give token ids"
-            )
-        from tokenizers import Tokenizer
-
-        ids: Sequence[int] = Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids
-        return ids
-
-    return encode
-
-
-def corpus(encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
+def corpus(encode: Encode) -> tuple[int, ...]:
     """Ids of all the text that there is here, for generated conversations."""
     return tuple(encode("\n\n".join(text for texts in _OPENINGS for text in texts)))
 
 
-def material(encode: Callable[[str], Sequence[int]], vocab_size: int) -> tuple[int, ...] | None:
+def material(encode: Encode, vocab_size: int) -> tuple[int, ...] | None:
     """Ids of real text for a model that was trained on text; None where random ids will do, or nothing better can be had."""
     if vocab_size < REAL_VOCABULARY:
         return None
@@ -66,7 +49,12 @@ def material(encode: Callable[[str], Sequence[int]], vocab_size: int) -> tuple[i
         return None
 
 
-def chats(encode: Callable[[str], Sequence[int]], *, sessions: bool = True) -> Iterator[tuple[str, Scenario]]:
+def corpus_of(subject: Subject) -> Sequence[int]:
+    """Ids to draw texts from: the subject's own, real text, or any ids of its vocabulary."""
+    return subject.text or material(subject.encode, subject.vocab_size) or range(subject.vocab_size)
+
+
+def chats(encode: Encode, *, sessions: bool = True) -> Iterator[tuple[str, Scenario]]:
     """Two chats of three turns each, in the model's own turn markers where its vocabulary has the usual ones.
 
     Later turns extend the context, so that more than four fifths of their prompt can be reused. The second chat then

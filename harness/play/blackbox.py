@@ -1,14 +1,24 @@
-"""Judge an engine that shows neither its schedule nor a lower call: warm against cold, statistically. See `bounded.py`.
+"""Judge an engine that shows neither its schedule nor a lower call: warm against cold, statistically. See `evidence`.
 
-A conversation is played warm to its end, then each of its turns cold, with its controls. So the cold requests disturb nothing,
-even on a server that cannot keep tenants apart. A suspicious turn is played again on fresh texts until the evidence is in.
+The rule, from one turn to a verdict. A conversation is played warm to its end; then each of its turns that was a hit is
+asked for cold, with 19 *controls*: legal schedules of the same tokens that go through no cache. If the warm reply is farther
+from the cold one than every control, the turn is suspicious, which proves nothing: one turn in twenty is, without any fault.
+So its shape is played again on fresh texts until the product of e-values is evidence, or a run of plays shows nothing
+(`confirm`). Evidence is a fault, unless a plain hit is off as well and lies nearer to rounding than to any wrong page that was
+planted: other kernels on a hit would look like that, and then nothing is claimed (`_rule`).
+
+No verdict without power: in each judged turn some reused pages are replaced by other tokens and asked for cold. Unless nearly
+all of these would have been suspicious, a pass means nothing (`_conclude`). Counts that cannot be right, and replies that
+depend on other traffic, need no statistics; they only have to show again on fresh texts.
+
+The cold requests come after the whole warm conversation, so that they disturb nothing even on a server that cannot keep
+tenants apart.
 """
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -34,9 +44,9 @@ AGAIN = 3
 
 
 @dataclass(kw_only=True)
-class CampaignResult:
-    """What came of it. `placed`: turns that gave the same bits alone as among other traffic. `evidence`: the greatest product
-    of e-values of any shape that was played again. `least_plant`: how far off the nearest wrong page that was seen is."""
+class BlackboxResult:
+    """What came of it. `evidence`: the greatest product of e-values of any shape that was played again. `least_plant`: how
+    far off the nearest wrong page that was seen is."""
 
     verdict: Verdict = Verdict.NOT_RUN
     why: str | None = None
@@ -46,7 +56,6 @@ class CampaignResult:
     turns: int = 0
     hits: int = 0
     judged: int = 0
-    placed: int = 0
     replays: int = 0
     evidence: float = 1.0
     least_plant: float | None = None
@@ -54,13 +63,13 @@ class CampaignResult:
     notes: list[str] = field(default_factory=list)
 
 
-class Campaign:
-    """One subject judged for about `seconds`. `corpus`: ids of text that its model was trained on, or any."""
+class Blackbox:
+    """One subject judged for about `seconds`, on `texts` that its model was trained on, or any."""
 
-    def __init__(self, subject: Subject, corpus: Sequence[int], *, seconds: float, seed: int = 0) -> None:
+    def __init__(self, subject: Subject, texts: Texts, *, seconds: float) -> None:
         self.subject = subject
-        self.result = CampaignResult()
-        self._texts = Texts(corpus=corpus, source=random.Random(seed))
+        self.result = BlackboxResult()
+        self._texts = texts
         self._end = time.monotonic() + seconds
         self._salts = "salt" in subject.capabilities.operations
         self._sent: list[Tokens] = []
@@ -68,16 +77,10 @@ class Campaign:
         unit = subject.capabilities.reuse.granularity
         self.unit = unit if unit > 1 else PLAIN_PAGE
 
-    def run(
-        self,
-        cases: Sequence[Scenario] = (),
-        emit: Callable[[Scenario, Sequence[Played]], None] = lambda *_: None,
-        *,
-        drawn: bool = True,
-    ) -> CampaignResult:
+    def run(self, cases: Sequence[Scenario] = (), *, drawn: bool = True) -> Iterator[tuple[Scenario, Sequence[Played]]]:
         """Play `cases` and then, if `drawn`, one conversation of each shape, again until the time or the sites are full.
 
-        `emit` is told of each conversation when its turns have been judged.
+        Yields each conversation when its turns have been judged; `result` grows meanwhile, and is concluded at the end.
         """
         result = self.result
         for scenario in self._planned(cases, drawn):
@@ -85,11 +88,10 @@ class Campaign:
             self._place(scenario, played)
             for turn in played:
                 self._turn(scenario, turn, instance)
-            emit(scenario, played)
+            yield scenario, played
             if result.findings:
                 break
         self._conclude()
-        return result
 
     def _planned(self, cases: Sequence[Scenario], drawn: bool) -> Iterator[Scenario]:
         """The cases and every shape once, whatever the sites; then until they are full. Never beyond the time."""
@@ -251,7 +253,6 @@ class Campaign:
             if same is None:
                 return
             if same:
-                self.result.placed += 1
                 if again:
                     self.result.notes.append(f"{scenario.title}, {name}: other bits than alone, but not every time")
                 return

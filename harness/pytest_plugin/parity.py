@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from .plugin import Judge
+
 
 @pytest.mark.parity
-def test_parity(warmcold_model: Path, warmcold_backend: str, warmcold_verify: Callable[..., Any]) -> None:
+def test_parity(warmcold_model: Path, warmcold_backend: str, warmcold_verify: Judge) -> None:
     """Warm = matched = cold = oracle on generated conversations, tokens and KV bytes, after every turn."""
     warmcold_verify(warmcold_model, warmcold_backend)

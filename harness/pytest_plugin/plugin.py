@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from ..run.events import LegFinished
+    from ..run.verify import Cases
 
 LEGS = ("native-cpu", "ort-cpu", "native-cuda", "ort-cuda")
 ALIASES = {"cuda": ("native-cuda",), "cpu": ("native-cpu", "ort-cpu")}
 _PROPERTY = "warmcold_leg"
+
+Judge = Callable[..., "LegFinished"]
 
 
 @dataclass(kw_only=True)
@@ -128,24 +134,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def warmcold_verify(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`verify(model, backend, **options) -> LegFinished`: judges, counts the leg, and fails the test unless it passes."""
+def warmcold_verify(request: pytest.FixtureRequest) -> Judge:
+    """`verify(model, backend, cases, **effort) -> LegFinished`: judges, counts the leg, fails the test unless it passes.
 
-    def check(model: Path, backend: str, **options: Any) -> Any:
+    `cases`: (name, conversation), played first; `effort`: fields of `run.player.Effort`.
+    """
+
+    def check(model: Path, backend: str, cases: Cases = (), **effort: Any) -> LegFinished:
         from ..contract.verdict import Verdict
-        from ..run.verify import Request, verify
+        from ..run.player import Effort
+        from ..run.target import Target
+        from ..run.verify import judged
 
         config = request.config
-        options.setdefault("examples", config.getoption("--warmcold-examples"))
-        options.setdefault("seconds", config.getoption("--warmcold-time"))
+        effort.setdefault("examples", config.getoption("--warmcold-examples"))
+        effort.setdefault("seconds", config.getoption("--warmcold-time"))
         # The ort backend runs on the CPU only so far; its leg says so, and `ort-cuda` shows as not run.
-        options.setdefault("device", config.getoption("--warmcold-device") if backend == "native" else "cpu")
-        leg = verify(Request(model=model, backend=backend, **options), lambda event: None)
-        value = f"{leg.leg}|{Path(leg.model).name}|{leg.turns}|{leg.reused_turns}"
-        request.node.user_properties.append((_PROPERTY, value))
+        device = config.getoption("--warmcold-device") if backend == "native" else "cpu"
+        target = Target(model=str(model), subject=backend, device=device)
+        leg = judged(target, Effort(**effort), cases)
+        seen = f"{target.leg}|{model.name}|{leg.count.turns}|{leg.count.reused_turns}"
+        request.node.user_properties.append((_PROPERTY, seen))
         if leg.verdict is not Verdict.PASS:
             found = "\n".join(f"{origin}: {finding}" for origin, finding in leg.findings)
-            pytest.fail(f"{leg.leg} on {leg.model}: {leg.verdict.shown}. {leg.why or ''}\n{found}", pytrace=False)
+            pytest.fail(f"{target.leg} on {target.model}: {leg.verdict.shown}. {leg.why or ''}\n{found}", pytrace=False)
         return leg
 
     return check

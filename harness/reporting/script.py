@@ -54,12 +54,12 @@ class Planted(Exception):
 declining, failing = False, None  # whether a rewind is declined; [point, visit] at which an error is raised
 
 
-def probe(point, data):
-    if failing is not None and point == failing[0]:
+def probe(event):
+    if failing is not None and event.point == failing[0]:
         failing[1] -= 1
         if failing[1] == 0:
-            raise Planted(f"planted at {{point!r}}")
-    return not (point == "rewind" and declining)
+            raise Planted(f"planted at {{event.point!r}}")
+    return not (event.point == "rewind" and declining)
 
 
 warm = Engine.load(

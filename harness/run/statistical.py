@@ -1,92 +1,73 @@
-"""A leg on an engine that can only be judged statistically: a campaign, told in the events that every leg gives."""
+"""The player for engines that can only be judged statistically: warm against cold, see `play.blackbox`."""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from ..contract.scenario import Scenario
-from ..contract.verdict import CheckResult, Finding
-from ..conversations.texts import material
-from ..play.blackbox import Campaign, CampaignResult
-from ..play.exact import Arms, ScenarioResult
-from ..play.played import Played
-from .events import Event, LegFinished, LegStarted, ScenarioPlayed
-
-if TYPE_CHECKING:
-    from .verify import Request
+from ..contract.verdict import CheckResult, Verdict
+from ..conversations.shapes import Texts
+from ..conversations.texts import corpus_of
+from ..play.blackbox import Blackbox, BlackboxResult
+from ..play.exact import ScenarioResult
+from .events import Count, Event, LegFinished, ScenarioPlayed
+from .player import Leg
 
 
-class StatisticalRun:
+class StatisticalPlayer:
     """Plays the given cases, then conversations of every shape, until the power gate is met or the time is up."""
 
-    def __init__(self, request: Request, arms: Arms, emit: Callable[[Event], None]) -> None:
-        self._request = request
-        self._arms = arms
-        self._emit = emit
-        self._number = 0
+    def __init__(self, leg: Leg) -> None:
+        self._leg = leg
         self._started = time.monotonic()
-        corpus = (
-            getattr(arms.subject, "text", None)
-            or material(arms.encode, arms.vocab_size)
-            or tuple(range(arms.vocab_size))
-        )
-        self._campaign = Campaign(arms.subject, corpus, seconds=request.seconds, seed=request.seed)
+        subject, effort = leg.arms.subject, leg.effort
+        texts = Texts(corpus=corpus_of(subject), source=random.Random(effort.seed))
+        self._blackbox = Blackbox(subject, texts, seconds=effort.seconds)
 
-    def run(self) -> LegFinished:
-        """Play, and conclude."""
-        request = self._request
-        cases = [case for _, case in request.cases]
-        self._emit(LegStarted(leg=request.leg, model=str(request.model), planned=0, found=request.found(),
-                              described=dict(self._arms.subject.describe())))  # fmt: skip
-        try:
-            result = self._campaign.run(cases, self._played, drawn=bool(request.examples))
-        except KeyboardInterrupt:
-            self._emit(self._concluded(self._campaign.result, why="interrupted before its end"))
-            raise
-        finished = self._concluded(result, why=result.why)
-        self._emit(finished)
-        return finished
+    @property
+    def planned(self) -> int:
+        """See `Player`: it depends on what is found."""
+        return 0
 
-    def _played(self, scenario: Scenario, played: Sequence[Played]) -> None:
-        """One conversation, with the findings of its own."""
-        self._number += 1
-        result = ScenarioResult(scenario=scenario, turns=len(played))
-        result.reused_turns = sum(turn.hit for turn in played)
-        result.findings = [finding for of, finding in self._campaign.result.findings if of is scenario]
-        self._emit(ScenarioPlayed(leg=self._request.leg, model=str(self._request.model), number=self._number,
-                                  origin=scenario.title, result=result))  # fmt: skip
+    def play(self) -> Iterator[Event]:
+        """See `Player`."""
+        cases = [case for _, case in self._leg.cases]
+        plays = self._blackbox.run(cases, drawn=bool(self._leg.effort.examples))
+        for number, (scenario, played) in enumerate(plays, start=1):
+            result = ScenarioResult(scenario=scenario, turns=len(played))
+            result.reused_turns = sum(turn.hit for turn in played)
+            result.findings = [finding for of, finding in self._blackbox.result.findings if of is scenario]
+            yield ScenarioPlayed(target=self._leg.target, number=number, origin=scenario.title, result=result)
 
-    def _concluded(self, result: CampaignResult, *, why: str | None) -> LegFinished:
+    def finished(self, *, interrupted: bool = False) -> LegFinished:
+        """See `Player`."""
+        result = self._blackbox.result
+        verdict, why = result.verdict, result.why
+        if interrupted:
+            verdict, why = Verdict.FAIL if result.findings else Verdict.UNKNOWN, "interrupted before its end"
         return LegFinished(
-            leg=self._request.leg,
-            model=str(self._request.model),
-            verdict=result.verdict,
-            level=self._arms.subject.capabilities.level,
-            scenarios=result.conversations,
-            turns=result.turns,
-            reused_turns=result.hits,
-            warm_prompt_tokens=0,
-            reused_tokens=0,
-            generated_tokens=0,
+            target=self._leg.target,
+            verdict=verdict,
+            level=self._leg.arms.subject.capabilities.level,
+            count=Count(scenarios=result.conversations, turns=result.turns, reused_turns=result.hits),
             seconds=time.monotonic() - self._started,
-            checks=_checks(result, [finding for _, finding in result.findings]),
+            checks=_checks(result),
             findings=tuple((scenario.title, finding) for scenario, finding in result.findings),
             why=why,
             notes=_notes(result),
         )
 
 
-def _checks(result: CampaignResult, findings: Sequence[Finding]) -> Mapping[str, CheckResult]:
+def _checks(result: BlackboxResult) -> Mapping[str, CheckResult]:
     """`cold`: turns judged against the cold reply; `reuse`: turns whose count was compared with what was sent before."""
     checks = {"reuse": CheckResult(compared=result.turns), "cold": CheckResult(compared=result.judged)}
-    for finding in findings:
+    for _, finding in result.findings:
         checks.setdefault(finding.check, CheckResult()).findings.append(finding)
     return checks
 
 
-def _notes(result: CampaignResult) -> tuple[str, ...]:
+def _notes(result: BlackboxResult) -> tuple[str, ...]:
     """Power, and what else happened, each kind once."""
     notes = [f"power: {result.power}"] if result.power.sites else []
     if result.replays:

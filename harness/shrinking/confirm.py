@@ -1,6 +1,14 @@
 """The smallest conversation that shows a finding: found in this process, confirmed in a fresh one.
 
-"The same finding" is the same fingerprint of the first finding, so that shrinking one fault does not slip to another.
+How sure a shrunk case is. The search plays thousands of candidates on the subject that is loaded already, each on fresh
+instances, and keeps one if its *first* finding has the same mark: the fingerprint (check, arm, component, part, phase) and,
+of a crash, the exception, so that shrinking one fault does not slip to another. While searching, the cold arm and the oracle
+are left out if the finding comes before theirs; the smallest is then judged by all arms once more. If it does not hold there,
+the search is made again with all of them.
+
+All of that happened in one process, whose memory earlier plays have shaped. So the smallest case is written to a file and
+replayed by `warmcold replay` in a process of its own, which loads the model anew. Only if that sees the same mark is it
+called confirmed; if not, the case is kept all the same, and says why it may be nondeterministic.
 """
 
 from __future__ import annotations
@@ -10,18 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace as changed
 
-from ..checks import ALL
+from ..arms.arms import Arms
+from ..checks import LOOKED_FOR
+from ..checks.conduct import CRASH
+from ..contract.data import Json
 from ..contract.errors import NotShownError
-from ..contract.scenario import Scenario, Turn
+from ..contract.scenario import Encode, Scenario, Turn
 from ..contract.verdict import Finding
-from ..play.exact import Arms, Encode, Watch, run_scenario
+from ..play.exact import Lineup, run_scenario
 from .search import search
 
 CONFIRM_S = 120.0
@@ -46,21 +56,21 @@ class Shrunk:
     why: str | None = None
 
 
-def smallest(arms: Arms, scenario: Scenario, finding: Finding, watch: Watch, *, seconds: float) -> Shrunk:
-    """Shrink `scenario`, whose first finding under `watch` is `finding`, within about so many seconds.
+def smallest(arms: Arms, scenario: Scenario, finding: Finding, lineup: Lineup, *, seconds: float) -> Shrunk:
+    """Shrink `scenario`, whose first finding under `lineup` is `finding`, within about so many seconds.
 
     NotShownError where it does not show it a second time: the finding is not deterministic. Arms that do not matter for
     the check are left out while searching; what comes out is judged by all of them.
     """
     started = time.monotonic()
-    plain = in_ids(scenario, arms.encode)
-    for chosen in dict.fromkeys((_enough(finding, watch), watch)):
+    plain = in_ids(scenario, arms.subject.encode)
+    for chosen in dict.fromkeys((_enough(finding, lineup), lineup)):
         left = seconds - (time.monotonic() - started)
         try:
             found = search(plain, _shows(arms, finding, chosen), seconds=left)
         except NotShownError:
             continue
-        seen = run_scenario(arms, found.best, watch).findings
+        seen = run_scenario(arms, found.best, lineup).findings
         if seen and mark(seen[0]) == mark(finding):
             return Shrunk(
                 scenario=changed(found.best, title=_title(scenario)),
@@ -72,7 +82,7 @@ def smallest(arms: Arms, scenario: Scenario, finding: Finding, watch: Watch, *, 
     raise NotShownError("played again, the conversation does not show its finding: nondeterministic")
 
 
-def confirm(shrunk: Shrunk, *, found: Mapping[str, Any], threads: int, timeout_s: float = CONFIRM_S) -> Shrunk:
+def confirm(shrunk: Shrunk, *, found: Json, threads: int, timeout_s: float = CONFIRM_S) -> Shrunk:
     """Replay it in a fresh process on the same leg, and say whether that sees the same finding."""
     with tempfile.TemporaryDirectory(prefix="warmcold-confirm-") as scratch:
         case = Path(scratch) / "case.json"
@@ -93,26 +103,26 @@ def in_ids(scenario: Scenario, encode: Encode) -> Scenario:
 
 def mark(finding: Finding) -> Mark:
     """What makes two findings the same: the fingerprint and, of a crash, its exception."""
-    kind = finding.left.split(":")[0] if finding.check == "crash" else ""
+    kind = finding.left.split(":")[0] if finding.check == CRASH.name else ""
     return (*finding.fingerprint, kind)
 
 
-def _shows(arms: Arms, finding: Finding, watch: Watch) -> Callable[[Scenario], bool]:
+def _shows(arms: Arms, finding: Finding, lineup: Lineup) -> Callable[[Scenario], bool]:
     wanted = mark(finding)
 
     def shows(scenario: Scenario) -> bool:
-        seen = run_scenario(arms, scenario, watch).findings
+        seen = run_scenario(arms, scenario, lineup).findings
         return bool(seen) and mark(seen[0]) == wanted
 
     return shows
 
 
-def _enough(finding: Finding, watch: Watch) -> Watch:
+def _enough(finding: Finding, lineup: Lineup) -> Lineup:
     """The cold arm and the oracle cost more than all others, and come late in the order of checks: an earlier finding does
     not need them. Poison stays, because it is what the subject's memory holds."""
-    order = list(ALL)
+    order = list(LOOKED_FOR)
     early = finding.check in order and order.index(finding.check) < order.index("cold")
-    return replace(watch, cold=watch.cold and not early, oracle=watch.oracle and not early)
+    return replace(lineup, cold=lineup.cold and not early, oracle=lineup.oracle and not early)
 
 
 def _title(scenario: Scenario) -> str:
@@ -126,7 +136,7 @@ def _differs(finding: Finding, command: Sequence[str], timeout_s: float) -> str 
     except subprocess.TimeoutExpired:
         return f"the fresh process did not end within {timeout_s:.0f} s"
     try:
-        seen: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+        seen = json.loads(done.stdout)["findings"]
     except (ValueError, KeyError):
         return f"the fresh process ended with {done.returncode}: {done.stderr.strip()[-300:]}"
     if not seen:

@@ -7,80 +7,131 @@ geometry says about them is among the things under test.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from ...engine import BackendError, Completion, Engine, SamplingParams, Session, UsageError, WarmcoldError
+from ...engine import (
+    BackendError,
+    Completion,
+    Engine,
+    Feeding,
+    ObservedState,
+    ProbeEvent,
+    Rewinding,
+    SamplingParams,
+    Seeded,
+    Session,
+    Stepped,
+    UsageError,
+    WarmcoldError,
+)
+from ...fixtures import closed_forms
+from ..arms.oracle import BareLoop, RawModel
 from ..contract.errors import MaskedError, RefusedError, SubjectError
-from ..contract.observation import Call, Kv, Observation, PageKey, Pool
+from ..contract.observation import Array, Call, Kv, Observation, PageKey, Pair, Pool
 from ..contract.scenario import Settings, Turn
-from ..contract.subject import OPERATIONS, AnyLoop, Capabilities, Instance, Recompute, ReuseModel, Subject
+from ..contract.subject import OPERATIONS, Capabilities, ClosedForm, Instance, Recompute, ReuseModel, Subject
 from ..contract.verdict import Level
-from ..conversations.texts import encoder
+from .tokenizer import TokenizerFile
 
 
 class EngineSubject(Subject):
-    """One loaded model on one backend of the engine."""
+    """One loaded model on one backend of the engine. `Native` and `Ort` are the two that ship."""
 
-    def __init__(
-        self, model: Path, *, backend: str, device: str = "cpu", numerics: str = "invariant", threads: int = 2
-    ):
-        self.name = f"{backend}-{device}"
-        self.model = self._model = model
-        self.own_kernels = backend != "ort"
+    backend: ClassVar[str]
+
+    def __init__(self, model: Path | str, *, threads: int, device: str, numerics: str = "invariant") -> None:
+        self.model = self.path = Path(model)
+        self.name = f"{self.backend}-{device}"
         try:
-            self._engine = Engine.load(model, backend=backend, device=device, numerics=numerics, threads=threads)
+            self._engine = Engine.load(
+                self.path, backend=self.backend, device=device, numerics=numerics, threads=threads
+            )
         except WarmcoldError as error:
             raise SubjectError(str(error)) from error
         spec = self._engine.spec
         self.stateful, self.max_context, self.vocab_size = spec.has_state, self._engine.max_context, spec.vocab_size
-        invariant = self.own_kernels and numerics == "invariant"
         self.capabilities = Capabilities(
             level=Level.L4,
             operations=OPERATIONS,
             has=frozenset({"settings", "pages", "feeds"}),
             reuse=ReuseModel(scope="policy", exact=True),
-            invariant=invariant,
             poison=True,
         )
-        self.onnx: Path | None = model
+        self._tokenizer = TokenizerFile(self._folder)
 
+    @override
     def open(self, settings: Settings, *, poison: float | None) -> EngineInstance:
-        """See `Subject.open`."""
         return EngineInstance(self._engine, settings, poison)
 
-    def bare(self, feeds: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """One stateless model call of the engine's own kernels, past arrays among the feeds, all outputs by name."""
-        return self._engine.bare(feeds)
+    @override
+    def closed_form(self) -> ClosedForm | None:
+        return closed_forms.load(self._folder)
 
-    def loop(self) -> AnyLoop | None:
-        """See `Subject.loop`: raw ONNX Runtime plays it, or `bare` does, with the ports that raw ONNX Runtime reports."""
-        return None
-
-    def recompute(self) -> Recompute | None:
-        """See `Subject.recompute`: raw ONNX Runtime is the oracle."""
-        return None
-
+    @override
     def encode(self, text: str) -> Sequence[int]:
-        """See `Subject.encode`."""
-        return encoder(self._model if self._model.is_dir() else self._model.parent)(text)
+        return self._tokenizer.encode(text)
 
-    def describe(self) -> dict[str, Any]:
-        """See `Subject.describe`."""
+    @override
+    def describe(self) -> Mapping[str, object]:
         options = self._engine.options
         return {
             "backend": options.backend,
             "device": options.device,
-            "numerics": options.numerics if self.own_kernels else "onnxruntime",
+            "numerics": "onnxruntime",
             "fallbacks": self._engine.fallbacks(),
         }
 
+    @override
     def close(self) -> None:
-        """See `Subject.close`."""
         self._engine.close()
+
+    @property
+    def _folder(self) -> Path:
+        return self.path if self.path.is_dir() else self.path.parent
+
+
+class Ort(EngineSubject):
+    """On ONNX Runtime: raw ONNX Runtime plays the matched arm and is the oracle."""
+
+    backend = "ort"
+
+    def __init__(self, model: Path | str, *, threads: int = 2, device: str = "cpu") -> None:
+        super().__init__(model, threads=threads, device=device)
+        self.onnx = self.path
+
+
+class Native(EngineSubject):
+    """On the engine's own kernels, whose bare step plays the matched arm; raw ONNX Runtime says the ports and is the oracle.
+
+    Option `numerics`: `invariant` or `fast`.
+    """
+
+    backend = "native"
+
+    def __init__(
+        self, model: Path | str, *, threads: int = 2, device: str = "cpu", numerics: str = "invariant"
+    ) -> None:
+        super().__init__(model, threads=threads, device=device, numerics=numerics)
+        self.capabilities = replace(self.capabilities, invariant=numerics == "invariant")
+        self._raw = RawModel(self.path, threads=threads)
+
+    @override
+    def loop(self) -> BareLoop:
+        return BareLoop(self._raw.ports, self._engine.bare)
+
+    @override
+    def recompute(self) -> Recompute:
+        return BareLoop(self._raw.ports, self._raw.run).recompute
+
+    @override
+    def describe(self) -> Mapping[str, object]:
+        return {**super().describe(), "numerics": self._engine.options.numerics}
 
 
 class EngineInstance(Instance):
@@ -88,20 +139,14 @@ class EngineInstance(Instance):
 
     def __init__(self, engine: Engine, settings: Settings, poison: float | None) -> None:
         self._weights = engine
-        self._options: dict[str, Any] = {
-            "page_size": settings.page_size,
-            "pages": settings.pages,
-            "chunk_size": settings.chunk_size,
-            "min_capacity": settings.min_capacity,
-            "poison": poison,
-        }
-        self._recorder = _Recorder(len(engine.spec.geometry.layers))
-        self._engine = engine.fresh(probe=self._recorder, **self._options)
+        self._settings, self._poison = settings, poison
+        self._recorder = _Recorder(engine)
+        self._engine = self._fresh(self._recorder)
         self._sessions: dict[str, Session] = {}
         self._salts: set[str | None] = set()
 
+    @override
     def turn(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.turn`."""
         self._salts.add(op.salt)
         live = self._sessions.setdefault(op.session, self._engine.session())
         self._recorder.clear(op)
@@ -121,62 +166,68 @@ class EngineInstance(Instance):
         end = _kv(held.arrays, held.length) if held is not None else None
         return _observation(reply, self._recorder, end)
 
+    @override
     def cold(self, op: Turn, prompt: Sequence[int]) -> Observation:
-        """See `Instance.cold`. The state is caught at the last step, because a cold turn keeps nothing."""
-        recorder = _Recorder(len(self._engine.spec.geometry.layers), keep_end=True)
-        engine = self._weights.fresh(probe=recorder, **self._options)
-        reply = engine.session().generate(prompt, _params(op), salt=op.salt, reuse=False)
+        """The state is caught at the last step, because a cold turn keeps nothing."""
+        recorder = _Recorder(self._engine, keep_end=True)
+        reply = self._fresh(recorder).session().generate(prompt, _params(op), salt=op.salt, reuse=False)
         return _observation(reply, recorder, recorder.end)
 
+    @override
     def new_session(self, session: str) -> None:
-        """See `Instance.new_session`."""
         if session in self._sessions:
             self._sessions.pop(session).close()
 
+    @override
     def fork(self, session: str, to: str) -> None:
-        """See `Instance.fork`."""
         self._sessions[to] = self._sessions.setdefault(session, self._engine.session()).fork()
 
+    @override
     def rewind(self, session: str, n: int) -> bool:
-        """See `Instance.rewind`."""
         return self._sessions[session].rewind(n) if session in self._sessions else False
 
-    def held(self, session: str) -> Kv | None:
-        """The live KV that the session retains; None when it retains nothing."""
-        live = self._sessions.get(session)
-        held = self._engine.observe(live).live if live is not None else None
-        return _kv(held.arrays, held.length) if held is not None else None
-
+    @override
     def pool(self) -> Pool:
-        """See `Instance.pool`."""
         view = self._engine.observe()
         salts = {self._engine.identity(salt): salt for salt in self._salts}
         entries: dict[PageKey, int] = {
-            (salts.get(identity, f"unknown identity {identity.hex()[:8]}"), prefix): page
+            PageKey(salts.get(identity, f"unknown identity {identity.hex()[:8]}"), prefix): page
             for identity, prefix, page in view.entries
         }
-        page_size = self._options["page_size"]
+        page_size = self._settings.page_size
         return Pool(
             total=len(view.holders),
             free=view.free,
             holders=view.holders,
             entries=entries,
             bytes={
-                key: self._rows(view.page_bytes(page), (len(key[1]) - 1) % page_size + 1)
+                key: self._rows(view.page_bytes(page), len(key.tokens) - key.start(page_size))
                 for key, page in entries.items()
             },
         )
 
+    @override
     def clear(self) -> None:
-        """See `Instance.clear`."""
         self._engine.cache.clear()
+
+    def _fresh(self, recorder: _Recorder) -> Engine:
+        """An engine over the same weights that has seen nothing."""
+        settings = self._settings
+        return self._weights.fresh(
+            probe=recorder,
+            poison=self._poison,
+            page_size=settings.page_size,
+            pages=settings.pages,
+            chunk_size=settings.chunk_size,
+            min_capacity=settings.min_capacity,
+        )
 
     def _rows(self, flat: NDArray[np.float32], count: int) -> Kv:
         """Decode a page, `[layer][2][head][position][head_dim]`, by the documented layout."""
         layers, at = [], 0
         for spec in self._engine.spec.geometry.layers:
-            size = 2 * spec.heads * self._options["page_size"] * spec.head_dim
-            block = flat[at : at + size].reshape(2, spec.heads, self._options["page_size"], spec.head_dim)
+            size = 2 * spec.heads * self._settings.page_size * spec.head_dim
+            block = flat[at : at + size].reshape(2, spec.heads, self._settings.page_size, spec.head_dim)
             layers.append((block[0, :, :count].copy(), block[1, :, :count].copy()))
             at += size
         return tuple(layers)
@@ -189,8 +240,8 @@ class PlantedError(Exception):
 class _Recorder:
     """Keeps what the probe points show during one turn."""
 
-    def __init__(self, layers: int, *, keep_end: bool = False) -> None:
-        self._layers = layers
+    def __init__(self, engine: Engine, *, keep_end: bool = False) -> None:
+        self._spec = engine.spec
         self._keep_end = keep_end
         self.clear()
 
@@ -199,38 +250,49 @@ class _Recorder:
         self._fail = op.fail if op is not None else None
         self._visits = 0
         self.struck = False
-        self._feeds: list[dict[str, NDArray[Any]]] = []
+        self._feeds: list[dict[str, Array]] = []
         self._logits: list[NDArray[np.float32]] = []
-        self._state: Any = None
+        self._state: ObservedState | None = None
         self.seeded: Kv | None = None
 
-    def __call__(self, point: str, data: Mapping[str, Any]) -> object:
-        if self._fail is not None and point == self._fail[0]:
+    def __call__(self, event: ProbeEvent) -> object:
+        if self._fail is not None and event.point == self._fail[0]:
             self._visits += 1
             if self._visits == self._fail[1]:
                 self.struck = True
-                raise PlantedError(f"planted at visit {self._visits} of {point!r}")
-        if point == "feed":
-            self._feeds.append({name: np.array(value) for name, value in data["feeds"].items()})
-        elif point == "step":
-            self._logits.append(np.array(data["logits"]))
-            self._state = data["state"]
-        elif point == "seeded":
-            self.seeded = self._copy(data["state"])
-        return not (point == "rewind" and self._decline_rewind)
+                raise PlantedError(f"planted at visit {self._visits} of {event.point!r}")
+        if isinstance(event, Feeding):
+            self._feeds.append({name: np.array(value) for name, value in event.feeds.items()})
+        elif isinstance(event, Stepped):
+            self._logits.append(np.array(event.logits))
+            self._state = event.state
+        elif isinstance(event, Seeded):
+            self.seeded = self._copy(event.state)
+        return not (isinstance(event, Rewinding) and self._decline_rewind)
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        return tuple(Call(feeds=f, logits=x) for f, x in zip(self._feeds, self._logits, strict=True))
+        spec = self._spec
+        return tuple(
+            Call(
+                ids=feeds[spec.input_ids],
+                positions=feeds.get(spec.position_ids or ""),
+                mask=feeds.get(spec.attention_mask or ""),
+                logits=logits,
+            )
+            for feeds, logits in zip(self._feeds, self._logits, strict=True)
+        )
 
     @property
     def end(self) -> Kv | None:
         return self._copy(self._state) if self._keep_end and self._state is not None else None
 
-    def _copy(self, state: Any) -> Kv:
+    def _copy(self, state: ObservedState) -> Kv:
         if state.kv_len == 0:
             return ()
-        arrays = tuple((state.physical(layer, 0), state.physical(layer, 1)) for layer in range(self._layers))
+        arrays = tuple(
+            (state.physical(layer, 0), state.physical(layer, 1)) for layer in range(len(self._spec.geometry.layers))
+        )
         return _kv(arrays, state.kv_len)
 
 
@@ -248,11 +310,11 @@ def _params(op: Turn) -> SamplingParams:
     return SamplingParams(max_new_tokens=op.max_new_tokens, ignore_eos=True)
 
 
-def _kv(arrays: Sequence[tuple[NDArray[Any], NDArray[Any]]], length: int) -> Kv:
+def _kv(arrays: Sequence[Pair], length: int) -> Kv:
     return tuple((np.array(k[0, :, :length]), np.array(v[0, :, :length])) for k, v in arrays)
 
 
-def _observation(reply: Any, recorder: _Recorder, end: Kv | None) -> Observation:
+def _observation(reply: Completion, recorder: _Recorder, end: Kv | None) -> Observation:
     return Observation(
         tokens=reply.tokens,
         stop=str(reply.stop),

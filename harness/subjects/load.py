@@ -18,13 +18,15 @@ from ..contract.errors import SubjectError
 from ..contract.subject import Factory, Subject
 
 GROUP = "warmcold.subjects"
-SHIPPED: Mapping[str, tuple[str, str]] = {
-    "onnxruntime_genai": ("OnnxRuntimeGenai", "genai"),
-    "transformers": ("Transformers", "transformers"),
-    "llama_cpp": ("LlamaCpp", "llama-cpp"),
-    "openai_http": ("OpenAiHttp", ""),
+SHIPPED: Mapping[str, tuple[str, str, str]] = {
+    "native": ("engine", "Native", "cpu"),
+    "ort": ("engine", "Ort", "cpu"),
+    "onnxruntime_genai": ("onnxruntime_genai", "OnnxRuntimeGenai", "genai"),
+    "transformers": ("transformers.subject", "Transformers", "transformers"),
+    "llama_cpp": ("llama_cpp.subject", "LlamaCpp", "llama-cpp"),
+    "openai_http": ("http.subject", "OpenAiHttp", ""),
 }
-"""Name, which is its module here -> factory, and the extra that brings the engine (none: nothing to install)."""
+"""Name -> module here, factory, and the extra that brings the engine (none: nothing to install)."""
 
 
 def names() -> list[str]:
@@ -60,9 +62,9 @@ def find(spec: str) -> Factory:
 
 
 def _shipped(name: str) -> Factory:
-    factory, extra = SHIPPED[name]
+    module, factory, extra = SHIPPED[name]
     try:
-        return getattr(importlib.import_module(f".{name}", __package__), factory)  # type: ignore[no-any-return]
+        return getattr(importlib.import_module(f".{module}", __package__), factory)  # type: ignore[no-any-return]
     except ImportError as error:
         hint = f"; run: pip install 'warmcold[{extra}]'" if extra else ""
         raise SubjectError(f"--subject {name}: {error}{hint}") from error

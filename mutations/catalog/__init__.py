@@ -6,6 +6,7 @@ from ..mutant import Mutant
 from . import (
     attention,
     buffers,
+    components,
     decoder,
     engine,
     identity,
@@ -23,6 +24,7 @@ from . import (
 
 MUTANTS: tuple[Mutant, ...] = (
     *reuse.MUTANTS,
+    *components.MUTANTS,
     *turn.MUTANTS,
     *session.MUTANTS,
     *loop.MUTANTS,

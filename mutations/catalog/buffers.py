@@ -99,8 +99,8 @@ MUTANTS = (
     Mutant(
         id="empty-fork-shares-buffers",
         file=_FILE,
-        text="        twin = KvBuffers(\n",
-        replacement="        if not self._length:\n            return self\n        twin = KvBuffers(\n",
+        text="        twin = KvBuffers(",
+        replacement="        if not self._length:\n            return self\n        twin = KvBuffers(",
         kind="cow_missing",
         expected_check="reuse",
         note="A fork of a state that was rewound to nothing appends to its origin's buffer.",

@@ -10,8 +10,8 @@ MUTANTS = (
     Mutant(
         id="chunk-one-too-long",
         file=_FILE,
-        text="progress.context[start : start + chunk_size]",
-        replacement="progress.context[start : start + chunk_size + 1]",
+        text="progress.context[start : start + self.chunk_size]",
+        replacement="progress.context[start : start + self.chunk_size + 1]",
         kind="chunked_prefill_boundary",
         source="https://github.com/sgl-project/sglang/pull/22688",
         expected_check="feeds",
@@ -20,8 +20,8 @@ MUTANTS = (
     Mutant(
         id="chunk-one-too-short",
         file=_FILE,
-        text="progress.context[start : start + chunk_size]",
-        replacement="progress.context[start : start + chunk_size - 1]",
+        text="progress.context[start : start + self.chunk_size]",
+        replacement="progress.context[start : start + self.chunk_size - 1]",
         kind="chunked_prefill_boundary",
         source="https://github.com/sgl-project/sglang/pull/22688",
         expected_check="feeds",
@@ -30,10 +30,10 @@ MUTANTS = (
     Mutant(
         id="chunk-boundary-row-skipped",
         file=_FILE,
-        text="    progress.fed.extend(rows)\n",
-        replacement="    progress.fed.extend(rows)\n"
-        "    if len(rows) > 1 and len(progress.fed) + 1 < progress.prompt_len:\n"
-        "        progress.fed.append(progress.context[len(progress.fed)])\n",
+        text="        progress.fed.extend(rows)\n",
+        replacement="        progress.fed.extend(rows)\n"
+        "        if len(rows) > 1 and len(progress.fed) + 1 < progress.prompt_len:\n"
+        "            progress.fed.append(progress.context[len(progress.fed)])\n",
         kind="chunked_prefill_boundary",
         source="https://github.com/ikawrakow/ik_llama.cpp/pull/1787",
         expected_check="feeds",
@@ -52,13 +52,13 @@ MUTANTS = (
     Mutant(
         id="full-hit-samples-stale-logits",
         file=_FILE,
-        text="        logits = _call(decoder, progress, rows, probe)\n",
-        replacement="        if start + 1 == progress.prompt_len and hasattr(decoder, 'stale'):\n"
-        "            logits = decoder.stale\n"
-        "            progress.fed.extend(rows)\n"
-        "        else:\n"
-        "            logits = _call(decoder, progress, rows, probe)\n"
-        "        decoder.stale = logits  # type: ignore[attr-defined]\n",
+        text="            logits = self._call(progress, rows)\n",
+        replacement="            if start + 1 == progress.prompt_len and hasattr(self.decoder, 'stale'):\n"
+        "                logits = self.decoder.stale\n"
+        "                progress.fed.extend(rows)\n"
+        "            else:\n"
+        "                logits = self._call(progress, rows)\n"
+        "            self.decoder.stale = logits  # type: ignore[attr-defined]\n",
         kind="full_hit_no_suffix",
         source="https://github.com/microsoft/onnxruntime-genai/pull/2555",
         expected_check="feeds",
@@ -68,10 +68,11 @@ MUTANTS = (
     Mutant(
         id="commit-after-prefill-only",
         file=_FILE,
-        text="        commit()\n        if len(progress.fed) < len(progress.context):\n"
-        "            yield Step(rows=len(rows), start=start, token=None)\n            continue\n",
-        replacement="        if len(progress.fed) < len(progress.context):\n"
-        "            yield Step(rows=len(rows), start=start, token=None)\n            continue\n        commit()\n",
+        text="            self.commit()\n            if len(progress.fed) < len(progress.context):\n"
+        "                yield Step(rows=len(rows), start=start, token=None)\n                continue\n",
+        replacement="            if len(progress.fed) < len(progress.context):\n"
+        "                yield Step(rows=len(rows), start=start, token=None)\n                continue\n"
+        "            self.commit()\n",
         kind="aborted_request_state",
         expected_check="kv_pages",
         note="A turn cancelled between chunks has mirrored nothing of what it computed.",

@@ -92,15 +92,4 @@ MUTANTS = (
         expected_check="reuse",
         note="The reply's last token was sampled but never fed, and is taken for held.",
     ),
-    Mutant(
-        id="window-admission-off-by-one",
-        file=_FILE,
-        text="self.resident_from <= max(0, m - self.width + 1)",
-        replacement="self.resident_from < max(0, m - self.width + 1)",
-        kind="sliding_window_rewind",
-        expected_check="efficiency",
-        note="A cut inside the first window is refused although every position it needs is there.",
-        fixture=("fixtures/zoo/mistral-genai0114-fp32", "fixtures/zoo/mistral-optimum-fp32"),
-        backend=("ort",),
-    ),
 )

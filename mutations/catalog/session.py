@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         id="fork-shares-the-state",
         file=_FILE,
-        text="replace(self._retained, decoder=self._retained.decoder.fork())",
-        replacement="self._retained",
+        text="replace(retained, decoder=retained.decoder.fork())",
+        replacement="retained",
         kind="cow_missing",
         expected_check="reuse",
         note="A fork and its origin append to one buffer.",

@@ -70,8 +70,8 @@ MUTANTS = (
     Mutant(
         id="full-hit-gives-up-two",
         file=_FILE,
-        text="plan_prefix_reuse(shared, current, len(self._prompt) - 1,",
-        replacement="plan_prefix_reuse(shared, current, max(len(self._prompt) - 2, 0),",
+        text="plan_prefix_reuse(shared, state.kv_len, len(self._prompt) - 1,",
+        replacement="plan_prefix_reuse(shared, state.kv_len, max(len(self._prompt) - 2, 0),",
         kind="full_hit_no_suffix",
         source="https://github.com/ollama/ollama/pull/2186",
         expected_check="efficiency",
@@ -100,8 +100,8 @@ MUTANTS = (
     Mutant(
         id="retained-state-forgotten",
         file=_FILE,
-        text="        self._put_back(self._kept())\n",
-        replacement="        self._put_back(None)\n",
+        text="        self._slot.put_back(self._kept())\n",
+        replacement="        self._slot.put_back(None)\n",
         kind="false_miss",
         source="https://github.com/ggml-org/llama.cpp/issues/29163",
         expected_check="efficiency",
@@ -169,8 +169,9 @@ MUTANTS = (
     Mutant(
         id="failed-state-kept",
         file=_FILE,
-        text="        self._release()\n        self._put_back(None)\n",
-        replacement="        self._release()\n        self._put_back(self._kept() if hasattr(self, '_progress') else None)\n",
+        text="        self._release()\n        self._slot.put_back(None)\n",
+        replacement="        self._release()\n"
+        "        self._slot.put_back(self._kept() if hasattr(self, '_progress') else None)\n",
         kind="error_midprefill_state",
         expected_check="reuse",
         note="The state of a turn that failed inside a step is put back as if it had ended there.",
@@ -178,8 +179,8 @@ MUTANTS = (
     Mutant(
         id="cancel-drops-the-state",
         file=_FILE,
-        text="self._put_back(self._kept())",
-        replacement="self._put_back(self._kept() if self._completion.stop != 'cancelled' else None)",
+        text="self._slot.put_back(self._kept())",
+        replacement="self._slot.put_back(self._kept() if self._completion.stop != 'cancelled' else None)",
         kind="aborted_request_state",
         expected_check="efficiency",
         note="A cancelled turn loses what it had already computed. Safe, and slow.",

@@ -26,8 +26,8 @@ class Place:
 
 COMMANDS: Mapping[str, Place] = {
     "verify": Place("harness.cli.verify", "Check that a model's KV reuse is right."),
-    "replay": Place("harness.cli.verify", "Play one case file again."),
-    "shrink": Place("harness.cli.verify", "Make a case file as small as it gets."),
+    "replay": Place("harness.cli.replay", "Play one case file again."),
+    "shrink": Place("harness.cli.replay", "Make a case file as small as it gets."),
     "conformance": Place("harness.cli.adjudicate", "Try the contract on an adapter for another engine."),
     "adjudicate": Place("harness.cli.adjudicate", "Float noise or dirty KV? Rule on two prompts, a case or a server."),
     "generate": Place("engine.cli", "Generate from a prompt, or several turns on one session."),

@@ -167,7 +167,7 @@ def test_the_yardstick_computes_the_model(name: str) -> None:
     oracle = closed_forms.load(MODELS / name)
     assert oracle is not None
     with Engine.load(MODELS / name, backend="ort", threads=1) as engine:
-        loop = RawLoop(engine.spec, engine._weights, capacity=16)
+        loop = RawLoop(engine.spec, engine.weights, capacity=16)
         loop.hold(5)
         loop.step([1])
         loop.hold(0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.contract.probe import Growing, ProbeEvent
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions, KvSlot
 from warmcold.engine.kv.layout import (
     KvGeometry,
     LayerKv,
@@ -28,7 +28,7 @@ GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3), LayerKv(heads=3, hea
 
 def buffers(**options: Any) -> KvBuffers:
     """Two layers of different shapes, small buckets."""
-    return KvBuffers(GEOMETRY, xp=np, **{"min_capacity": 4, "max_context": 20, **options})
+    return KvBuffers(GEOMETRY, np, KvOptions(**{"min_capacity": 4, "max_context": 20, **options}))
 
 
 def feed(kv: KvBuffers, rows: int) -> None:
@@ -111,8 +111,8 @@ def test_growth_that_fails_leaves_everything_as_it_was(failing: int) -> None:
     """Whichever layer fails while growing: same capacity, same length, same bytes, and growing again works."""
     broken = True
 
-    def probe(point: str, data: Mapping[str, Any]) -> object:
-        if point == "grow" and broken and data["from"] and data["layer"] == failing:
+    def probe(event: ProbeEvent) -> object:
+        if isinstance(event, Growing) and broken and event.held and event.layer == failing:
             raise MemoryError("planted")
         return None
 

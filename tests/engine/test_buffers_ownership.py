@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.contract.probe import Appending, Growing, ProbeEvent
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions, KvSlot
 from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part, storage_dtype
 
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3), LayerKv(heads=1, head_dim=5, dtype="float16")))
 EVERY = [(layer, part) for layer in (0, 1) for part in Part]
 
-Told = list[tuple[str, Mapping[str, Any]]]
+Told = list[ProbeEvent]
 
 
 def buffers(length: int = 0, **options: Any) -> KvBuffers:
     """Buckets of 4 to 20 with `length` positions in them; position p holds p + 1 everywhere."""
-    kv = KvBuffers(GEOMETRY, xp=np, **{"min_capacity": 4, "max_context": 20, **options})
+    kv = KvBuffers(GEOMETRY, np, KvOptions(**{"min_capacity": 4, "max_context": 20, **options}))
     feed(kv, length)
     return kv
 
@@ -122,14 +122,14 @@ def test_a_slot_returns_its_own_rows_and_no_spare_ones() -> None:
 def test_a_probe_hears_of_growth_and_of_every_append() -> None:
     """Layer by layer, before it happens: from which capacity to which, and which part is written."""
     told: Told = []
-    kv = buffers(probe=lambda point, data: told.append((point, dict(data))))
+    kv = buffers(probe=told.append)
     feed(kv, 1)
-    growth: Told = [("grow", {"layer": layer, "from": 0, "to": 4}) for layer in (0, 1)]
-    appends: Told = [("append", {"layer": layer, "part": part}) for layer, part in EVERY]
+    growth: Told = [Growing(layer=layer, held=0, to=4) for layer in (0, 1)]
+    appends: Told = [Appending(layer=layer, part=part) for layer, part in EVERY]
     assert told == growth + appends
     told.clear()
     kv.reserve(5)
-    assert told == [("grow", {"layer": layer, "from": 4, "to": 8}) for layer in (0, 1)]
+    assert told == [Growing(layer=layer, held=4, to=8) for layer in (0, 1)]
 
 
 def test_a_copy_holds_the_same_in_memory_of_its_own() -> None:
@@ -159,11 +159,11 @@ def test_a_copy_has_the_same_limits() -> None:
 def test_a_copy_reports_to_the_same_probe() -> None:
     """Its growth is heard of too, as its first reservation was."""
     told: Told = []
-    kv = buffers(2, probe=lambda point, data: told.append((point, dict(data))))
+    kv = buffers(2, probe=told.append)
     told.clear()
     twin = kv.copy()
     twin.reserve(5)
-    assert [(point, data["to"]) for point, data in told] == [("grow", 4)] * 2 + [("grow", 8)] * 2
+    assert told == [Growing(layer=layer, held=held, to=to) for held, to in ((0, 4), (4, 8)) for layer in (0, 1)]
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["unused", "rewound"])

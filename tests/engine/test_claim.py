@@ -8,7 +8,7 @@ import pytest
 from warmcold.engine.backends.buffered import BufferState
 from warmcold.engine.contract.arrays import HOST
 from warmcold.engine.contract.probe import no_probe
-from warmcold.engine.kv.buffers import KvBuffers
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions
 from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
 from warmcold.engine.kv.mirror import PageTable
 from warmcold.engine.kv.pages import PagePool
@@ -21,7 +21,7 @@ TOKENS = tuple(range(1, 21))
 
 def state_of(length: int) -> BufferState:
     """A state in which position p holds p."""
-    buffers = KvBuffers(GEOMETRY, xp=np, min_capacity=8, max_context=64)
+    buffers = KvBuffers(GEOMETRY, np, KvOptions(min_capacity=8, max_context=64))
     buffers.reserve(max(length, 1))
     for part in Part:
         buffers.append(0, part, np.arange(length, dtype=np.float32).reshape(1, 1, length, 1))

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from warmcold.engine import CutReason, ReuseSource
+from warmcold.engine.kv.components import FullAttention, Window
 from warmcold.engine.turn.reuse import (
-    CutReason,
-    FullAttention,
     Keep,
     Plan,
     Reset,
-    ReuseSource,
     Rewind,
-    Window,
     apply_prefix_reuse,
     nothing_reused,
     plan_prefix_reuse,
@@ -27,7 +25,7 @@ class Rule:
     """A component that admits by `law(m, current)`."""
 
     law: Callable[[int, int], bool]
-    name: CutReason = CutReason.STATE
+    name: CutReason = CutReason.WINDOW
 
     def admits(self, m: int, current: int) -> bool:
         """As the law says."""
@@ -79,8 +77,8 @@ def test_the_component_named_is_the_one_that_forbids_one_more() -> None:
     """Not the first in the list, nor one that only forbids what was cut already: 5 of 5 is whole for the first, too much
     for the second, although the first has no snapshot at 3 either."""
     snapshots = Rule(lambda m, current: m == current or m % 4 == 0)
-    capped = Rule(lambda m, current: m <= 4, CutReason.POSITIONS)
-    assert plan_prefix_reuse(5, 5, 9, [FullAttention(), snapshots, capped]) == Rewind(4, CutReason.POSITIONS)
+    capped = Rule(lambda m, current: m <= 4, CutReason.STATELESS)
+    assert plan_prefix_reuse(5, 5, 9, [FullAttention(), snapshots, capped]) == Rewind(4, CutReason.STATELESS)
 
 
 def test_a_component_that_contradicts_itself_is_our_bug() -> None:

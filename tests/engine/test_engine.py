@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from warmcold.engine import (
     Engine,
     GateReason,
     ModelError,
+    ProbeEvent,
     SamplingParams,
     StopReason,
     UsageError,
@@ -207,10 +208,9 @@ def test_the_completion_is_there_at_the_end(engine: Engine) -> None:
 
 def test_inputs_and_adapters_that_the_model_lacks_are_refused(engine: Engine) -> None:
     """Never ignored: they would condition the KV."""
-    with pytest.raises(UsageError, match="image"):
-        engine.generate(PROMPT, params(1), inputs={"image": np.zeros(1)})
-    with pytest.raises(UsageError, match="lora"):
-        engine.generate(PROMPT, params(1), adapter="lora")
+    for condition in ({"inputs": {"image": np.zeros(1)}}, {"adapter": "lora"}):
+        with pytest.raises(UsageError, match=r"image|lora"):
+            engine.generate(PROMPT, params(1), **condition)
 
 
 @pytest.mark.parametrize("point", ["feed", "seeded", "mirror", "publish"])
@@ -220,9 +220,9 @@ def test_a_failure_inside_a_turn_is_not_remembered(engine: Engine, point: str, n
     calls = 0
     armed = False
 
-    def probe(name: str, data: Mapping[str, Any]) -> object:
+    def probe(event: ProbeEvent) -> object:
         nonlocal calls
-        if armed and name == point:
+        if armed and event.point == point:
             calls += 1
             if calls == nth:
                 raise RuntimeError("planted")

@@ -11,7 +11,7 @@ from warmcold.engine.backends.buffered import BufferState
 from warmcold.engine.contract.arrays import HOST
 from warmcold.engine.contract.probe import no_probe
 from warmcold.engine.contract.request import MirrorStop
-from warmcold.engine.kv.buffers import KvBuffers
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions
 from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part, storage_dtype
 from warmcold.engine.kv.mirror import PageTable, seed
 from warmcold.engine.kv.pages import PagePool
@@ -33,7 +33,7 @@ def numbers(layer: int, part: Part, start: int, stop: int, geometry: KvGeometry 
 
 def state_of(length: int, geometry: KvGeometry = GEOMETRY, residue: float | None = NOISE) -> BufferState:
     """A state that holds `length` positions in buffers with spare capacity full of `residue`."""
-    buffers = KvBuffers(geometry, xp=np, min_capacity=8, max_context=64, poison=residue)
+    buffers = KvBuffers(geometry, np, KvOptions(min_capacity=8, max_context=64, poison=residue))
     buffers.reserve(max(length, 1))
     for layer in range(len(geometry.layers)):
         for part in Part:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +14,12 @@ import pytest
 
 import warmcold.fixtures
 from warmcold.engine.backends.buffered import BufferState
-from warmcold.engine.backends.native import NativeBackend, compile_model
+from warmcold.engine.backends.native import NativeBackend
 from warmcold.engine.contract.errors import BackendError, UsageError
-from warmcold.engine.contract.probe import Probe, no_probe
+from warmcold.engine.contract.probe import Probe, ProbeEvent, Rewinding, no_probe
+from warmcold.engine.graph.compile import compile_model
 from warmcold.engine.graph.plan import CompiledModel
+from warmcold.engine.kv.buffers import KvOptions
 from warmcold.engine.kv.layout import Part
 from warmcold.engine.package.resolve import ModelSpec, resolve
 from warmcold.fixtures.closed_forms import load as load_closed_form
@@ -37,13 +39,7 @@ def loaded(name: str, numerics: str = "invariant") -> tuple[ModelSpec, CompiledM
     if folder is None:
         pytest.fail(f"{BUILT / name} is not built; run `make models`")
     spec, graph = resolve(folder)
-    ports: dict[str, Any] = {
-        "past": spec.past,
-        "present": spec.present,
-        "logits": spec.logits,
-        "geometry": spec.geometry,
-    }
-    return spec, compile_model(graph, numerics=numerics, **ports)
+    return spec, compile_model(graph, spec, numerics=numerics)
 
 
 class Runner:
@@ -53,9 +49,8 @@ class Runner:
         self, name: str, numerics: str = "invariant", *, min_capacity: int = 8, probe: Probe = no_probe
     ) -> None:
         self.spec, compiled = loaded(name, numerics)
-        self.backend = NativeBackend(
-            compiled, min_capacity=min_capacity, max_context=self.spec.context_length, poison=NAN, probe=probe
-        )
+        options = KvOptions(min_capacity=min_capacity, max_context=self.spec.context_length, poison=NAN, probe=probe)
+        self.backend = NativeBackend(compiled, options)
         state = self.backend.new_state()
         assert isinstance(state, BufferState)
         self.state = state
@@ -166,12 +161,12 @@ def test_a_rewound_state_is_the_shorter_state() -> None:
 
 def test_rewinding_does_exactly_that_or_nothing() -> None:
     """Beyond the held length it declines; to that length it is True without asking; a probe may decline the rest."""
-    asked: list[Mapping[str, Any]] = []
+    asked: list[ProbeEvent] = []
 
-    def declining(point: str, data: Mapping[str, Any]) -> object:
-        if point == "rewind":
-            asked.append(data)
-        return False if point == "rewind" and data["to"] == 2 else None
+    def declining(event: ProbeEvent) -> object:
+        if isinstance(event, Rewinding):
+            asked.append(event)
+        return False if isinstance(event, Rewinding) and event.to == 2 else None
 
     runner = Runner("snap-gqa-shared", probe=declining)
     runner.feed([1, 2, 3, 4])
@@ -182,7 +177,7 @@ def test_rewinding_does_exactly_that_or_nothing() -> None:
     assert not runner.state.rewind_to(2)
     assert (runner.state.kv_len, runner.held()) == (4, before)
     assert runner.state.rewind_to(3)
-    assert (runner.state.kv_len, asked[-1]) == (3, {"from": 4, "to": 3})
+    assert (runner.state.kv_len, asked[-1]) == (3, Rewinding(held=4, to=3))
     runner.state.reset()
     assert runner.state.kv_len == 0
 
@@ -221,8 +216,8 @@ def test_what_fails_inside_a_step_is_chained(point: str) -> None:
     """The caller gets a BackendError with the cause; the failed step's rows never became valid."""
     armed = False
 
-    def failing(at: str, data: Mapping[str, Any]) -> object:
-        if armed and at == point and data.get("layer", 1) == 1:
+    def failing(event: ProbeEvent) -> object:
+        if armed and event.point == point and getattr(event, "layer", 1) == 1:
             raise OSError("injected")
         return None
 

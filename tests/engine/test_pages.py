@@ -212,7 +212,7 @@ class CacheMachine(RuleBasedStateMachine):
         gone = self.model - left
         assert len(gone) == freed == min(pages, promised)
         for identity, prefix, _ in self.pinned:
-            assert all(i != identity or prefix[: len(p)] != p for i, p in gone)
+            assert not gone & {(identity, step) for step in self._steps(prefix)}
         assert all(len(p) <= 2 or (i, p[: (len(p) - 1) // 2 * 2]) in left for i, p in left)
         self.model = left
 
@@ -223,8 +223,24 @@ class CacheMachine(RuleBasedStateMachine):
         self.pool.check_invariants(self.cache.held_pages())
         assert self._published() == self.model
 
+    def _steps(self, prefix: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The published prefixes on the way to `prefix`: each page boundary before it, and itself."""
+        return [*(prefix[:at] for at in range(self.pool.page_size, len(prefix), self.pool.page_size)), prefix]
+
     def _published(self) -> set[tuple[bytes, tuple[int, ...]]]:
         return {(i, tuple(t for step in node.path() for t in step.tokens)) for i, node in self.cache.nodes()}
+
+
+def test_a_partial_page_beside_the_pinned_path_may_go() -> None:
+    """A prefix of the pinned tokens that is no page of the pinned path protects nobody, so it is evicted."""
+    machine = CacheMachine()
+    machine.publish(tokens=(0, 0, 0), identity=ID)
+    machine.evict(pages=1)
+    machine.pin(tokens=(0, 0), identity=ID)
+    machine.publish(tokens=(0,), identity=ID)
+    machine.evict(pages=1)
+    machine.conserved()
+    assert machine.model == {(ID, (0, 0))}
 
 
 CacheMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

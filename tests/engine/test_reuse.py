@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warmcold.engine import CutReason, ReuseSource
+from warmcold.engine.kv.components import Component, FullAttention
 from warmcold.engine.turn.reuse import (
-    Component,
-    CutReason,
-    FullAttention,
     Keep,
     Reset,
-    ReuseSource,
     Rewind,
     apply_prefix_reuse,
     common_prefix,
@@ -27,7 +25,7 @@ class Every:
     """A component that admits multiples of `stride` and what is wholly held, as a recurrent state with snapshots does."""
 
     stride: int
-    name: CutReason = CutReason.STATE
+    name: CutReason = CutReason.WINDOW
 
     def admits(self, m: int, current: int) -> bool:
         """Where there is a snapshot."""
@@ -103,8 +101,8 @@ def test_plan_and_reason(shared: int, current: int, wanted: int, expected: objec
 
 def test_a_component_is_named_when_it_forbids_one_more() -> None:
     """Below every bound the reason is the component that forbids n* + 1; no snapshot there means the one below."""
-    assert plan_prefix_reuse(7, 9, 20, [FullAttention(), Every(4)]) == Rewind(4, CutReason.STATE)
-    assert plan_prefix_reuse(3, 9, 20, [Every(4)]) == Reset(CutReason.STATE)
+    assert plan_prefix_reuse(7, 9, 20, [FullAttention(), Every(4)]) == Rewind(4, CutReason.WINDOW)
+    assert plan_prefix_reuse(3, 9, 20, [Every(4)]) == Reset(CutReason.WINDOW)
 
 
 def test_a_decoder_without_state_reuses_nothing() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import warmcold.harness.play.exact
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.arms.record import TurnRecord
-from warmcold.harness.checks import ALL
+from warmcold.harness.checks import LOOKED_FOR
 from warmcold.harness.contract.observation import Observation, Pool
 from warmcold.harness.contract.scenario import Scenario, Settings, Turn
 from warmcold.harness.contract.subject import Capabilities, Instance, Subject
 from warmcold.harness.contract.verdict import CheckResult, Finding
-from warmcold.harness.play.exact import Arms, run_scenario
-from warmcold.harness.run.verify import open_arms
+from warmcold.harness.play.exact import run_scenario
+from warmcold.harness.run.target import Target
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 
@@ -38,7 +38,7 @@ HEALTHY = Scenario(
 @pytest.fixture(scope="session")
 def arms() -> Iterator[Arms]:
     """A healthy subject, ONNX Runtime backend, with all that judges it."""
-    opened = open_arms(MODELS / "snap-gqa-shared", "ort", threads=1)
+    opened = Target(model=str(MODELS / "snap-gqa-shared"), subject="ort").open(threads=1)
     yield opened
     opened.subject.close()
 
@@ -46,7 +46,7 @@ def arms() -> Iterator[Arms]:
 @pytest.fixture(scope="session")
 def stateless() -> Iterator[Arms]:
     """The same on a model without state."""
-    opened = open_arms(MODELS / "snap-stateless", "ort", threads=1)
+    opened = Target(model=str(MODELS / "snap-stateless"), subject="ort").open(threads=1)
     yield opened
     opened.subject.close()
 
@@ -60,15 +60,9 @@ def healthy() -> Scenario:
 @pytest.fixture(scope="session")
 def records(arms: Arms) -> Mapping[str, TurnRecord]:
     """Each turn of `HEALTHY` on every arm, as the checks get it."""
-    kept: dict[str, TurnRecord] = {}
-
-    def keep(record: TurnRecord) -> CheckResult:
-        kept[record.name] = record
-        return CheckResult(compared=1)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(warmcold.harness.play.exact, "ALL", {"keep": keep})
-        run_scenario(arms, HEALTHY)
+    seen: list[TurnRecord] = []
+    run_scenario(arms, HEALTHY, each=seen.append)
+    kept = {record.name: record for record in seen}
     assert list(kept) == [op.name for op in HEALTHY.ops if isinstance(op, Turn)]
     return kept
 
@@ -76,7 +70,7 @@ def records(arms: Arms) -> Mapping[str, TurnRecord]:
 @pytest.fixture
 def judge() -> Callable[[TurnRecord], dict[str, CheckResult]]:
     """`judge(record)`: every check on one record."""
-    return lambda record: {name: check(record) for name, check in ALL.items()}
+    return lambda record: {name: check(record) for name, check in LOOKED_FOR.items()}
 
 
 @pytest.fixture

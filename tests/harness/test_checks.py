@@ -15,12 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from warmcold.harness.arms.record import TurnRecord
-from warmcold.harness.checks import ALL
+from warmcold.harness.checks import LOOKED_FOR
 from warmcold.harness.contract.observation import Tokens
 from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict
 
 Judge = Callable[[TurnRecord], dict[str, CheckResult]]
 Only = Callable[[TurnRecord, str], Finding]
+
+
+ROLES = {"input_ids": "ids", "position_ids": "positions", "attention_mask": "mask"}
 
 
 def red(results: dict[str, CheckResult]) -> set[str]:
@@ -37,9 +40,10 @@ def feed(record: TurnRecord, step: int, name: str, at: int, value: int) -> TurnR
     """One number of one model call replaced."""
     assert record.warm.calls is not None
     calls = list(record.warm.calls)
-    array = calls[step].feeds[name].copy()
+    role = ROLES[name]
+    array = getattr(calls[step], role).copy()
     array[0, at] = value
-    calls[step] = replace(calls[step], feeds={**calls[step].feeds, name: array})
+    calls[step] = replace(calls[step], **{role: array})
     return warm(record, calls=tuple(calls))
 
 
@@ -48,11 +52,11 @@ def another(tokens: Tokens, at: int) -> Tokens:
     return (*tokens[:at], (tokens[at] + 1) % 61, *tokens[at + 1 :])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", LOOKED_FOR)
 @pytest.mark.parametrize("turn", ["retained", "paged"])
 def test_a_healthy_warm_turn_is_green(records: Mapping[str, TurnRecord], turn: str, name: str) -> None:
     """Every check compares something on a warm turn, and finds nothing."""
-    result = ALL[name](records[turn])
+    result = LOOKED_FOR[name](records[turn])
     assert result.findings == []
     assert result.compared > 0
     assert result.verdict is Verdict.PASS
@@ -107,7 +111,7 @@ def test_efficiency_is_asked_only_of_those_who_declare(judge: Judge, records: Ma
         record, capabilities=replace(record.capabilities, reuse=replace(record.capabilities.reuse, exact=False))
     )
     assert red(judge(modest)) == set()
-    assert ALL["efficiency"](modest).verdict is Verdict.NOT_RUN
+    assert LOOKED_FOR["efficiency"](modest).verdict is Verdict.NOT_RUN
 
 
 @pytest.mark.parametrize(
@@ -118,8 +122,8 @@ def test_feeds(only: Only, records: Mapping[str, TurnRecord], name: str, step: i
     """One wrong number in one call: which input, which call, which index."""
     record = records["retained"]
     assert record.warm.calls is not None
-    right = int(record.warm.calls[step].feeds[name][0, at])
-    index = at % record.warm.calls[step].feeds[name].shape[1]
+    array = getattr(record.warm.calls[step], ROLES[name])
+    right, index = int(array[0, at]), at % array.shape[1]
     finding = only(feed(record, step, name, at, value), "feeds")
     assert (finding.component, finding.step, finding.place) == (name, step, f"{name}, call {step}")
     assert f"index {index}" in finding.message
@@ -131,8 +135,7 @@ def test_feeds_positions(only: Only, judge: Judge, records: Mapping[str, TurnRec
     """A position shifted by one is seen where the model has the input."""
     record = records["retained"]
     assert record.warm.calls is not None
-    calls = [replace(c, feeds={**c.feeds, "position_ids": positions(c.feeds["attention_mask"], c.feeds["input_ids"])})
-             for c in record.warm.calls]  # fmt: skip
+    calls = [replace(c, positions=positions(c.mask, c.ids)) for c in record.warm.calls if c.mask is not None]
     routed = warm(record, calls=tuple(calls))
     assert red(judge(routed)) == set()
     finding = only(feed(routed, 1, "position_ids", 0, 13), "feeds")
@@ -178,7 +181,7 @@ def test_tokens_too_few(records: Mapping[str, TurnRecord]) -> None:
     """A reply that ends early differs where it ends."""
     record = records["retained"]
     shorter = warm(record, tokens=record.warm.tokens[:-1], calls=None, end=None)
-    (finding,) = ALL["tokens"](shorter).findings
+    (finding,) = LOOKED_FOR["tokens"](shorter).findings
     assert (finding.step, "(3 tokens)" in finding.left, "(4 tokens)" in finding.right) == (3, True, True)
 
 
@@ -268,7 +271,7 @@ def test_without_state_the_kv_checks_are_ruled_out(records: Mapping[str, TurnRec
     """A stateless model has no KV to look at."""
     record = replace(records["cold"], stateful=False)
     for name in ("kv_seed", "kv_pages", "kv_end"):
-        assert ALL[name](record).not_applicable == "the model carries no state"
+        assert LOOKED_FOR[name](record).not_applicable == "the model carries no state"
 
 
 def test_the_level_of_the_subject(records: Mapping[str, TurnRecord]) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from warmcold.harness.arms.record import ClosedForm, TurnRecord
 from warmcold.harness.checks.kv_pages import kv_pages
-from warmcold.harness.contract.observation import Kv, Observation, Tokens
+from warmcold.harness.contract.observation import Kv, Observation, PageKey, Tokens
 from warmcold.harness.contract.verdict import CheckResult, Finding
 
 Judge = Callable[[TurnRecord], dict[str, CheckResult]]
@@ -158,7 +158,7 @@ def test_kv_pages_published_too_much(only: Only, records: Mapping[str, TurnRecor
 def test_kv_pages_lost(only: Only, records: Mapping[str, TurnRecord]) -> None:
     """A prefix that should be there, while the pool has room."""
     record = records["paged"]
-    key = ("x", (1, 2, 3))
+    key = PageKey("x", (1, 2, 3))
     finding = only(replace(record, legal=record.legal | {key}, required=record.required | {key}), "kv_pages")
     assert (finding.component, finding.left, finding.right) == ("lost", "not published", "published, 3 tokens")
     assert finding.place == "prefix of 3 tokens ending [1, 2, 3], salt 'x'"
@@ -188,7 +188,7 @@ def test_kv_pages_orphan(only: Only, records: Mapping[str, TurnRecord]) -> None:
 def test_kv_pages_evicted_too_many(only: Only, records: Mapping[str, TurnRecord]) -> None:
     """Three published prefixes went although the turn wanted no page."""
     record = records["paged"]
-    gone = {("x", (1,)), ("x", (2,)), ("x", (3,))}
+    gone = {PageKey("x", (n,)) for n in (1, 2, 3)}
     finding = only(replace(record, before=record.before | gone, wanted_pages=0), "kv_pages")
     assert (finding.component, finding.left) == ("excess", "3 evicted")
 
@@ -244,7 +244,7 @@ def test_cold_logits(only: Only, records: Mapping[str, TurnRecord]) -> None:
     calls[-1] = replace(calls[-1], logits=row)
     finding = only(replace(record, cold=replace(cold_of(record), calls=tuple(calls))), "cold")
     assert (finding.left, finding.right) == (before, repr(float(row[7])))
-    assert finding.place == "logits of token 3, entry (7,)"
+    assert finding.place == "reply token 3, token (7,)"
 
 
 @pytest.mark.parametrize(("layer", "part", "place"), PLACES)

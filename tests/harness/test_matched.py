@@ -17,8 +17,8 @@ from warmcold.fixtures.snap_oracle import SnapOracle
 from warmcold.harness.arms.oracle import BareLoop, RawModel
 from warmcold.harness.arms.shadow import MatchedTurn, Shadow
 from warmcold.harness.arms.twin import Prediction, Twin
-from warmcold.harness.contract.observation import Kv
-from warmcold.harness.contract.scenario import Settings
+from warmcold.harness.contract.observation import Kv, PageKey
+from warmcold.harness.contract.scenario import Settings, Turn
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 STATEFUL = sorted(
@@ -65,7 +65,8 @@ class Driver:
     ) -> tuple[Prediction, MatchedTurn]:
         """Predict, play, publish."""
         plan = self.twin.predict(session, prompt, salt)
-        done = self.shadow.turn(session, prompt, salt, plan, max_new_tokens=count)
+        op = Turn(name="t", session=session, salt=salt, max_new_tokens=count)
+        done = self.shadow.turn(op, prompt, plan)
         fed = self.twin.fed(prompt, done.tokens, plan, None)
         keys = self.twin.finish(session, (*prompt, *done.tokens), fed, salt, plan)
         self.shadow.publish(keys, prompt, salt, plan, done.end)
@@ -156,7 +157,7 @@ def test_a_cancelled_turn_stops_after_its_calls() -> None:
     loop, closed = loaded("snap-gqa-shared")
     driver = Driver(loop)
     plan = driver.twin.predict("s", TOKENS, None)
-    done = driver.shadow.turn("s", TOKENS, None, plan, max_new_tokens=3, max_calls=2)
+    done = driver.shadow.turn(Turn(name="t", max_new_tokens=3, cancel_after=2), TOKENS, plan)
     assert (done.rows, done.tokens) == ((5, 5), ())
     driver.shadow.fork("s", "t")
     driver.shadow.rewind("s", 1)
@@ -188,7 +189,7 @@ def test_rewind_new_and_forget() -> None:
     same_kv(driver.shadow.held("s"), closed, TOKENS[:5])
     driver.shadow.new_session("s")
     assert [keys.shape[1] for keys, _ in driver.shadow.held("s")] == [0, 0]
-    driver.shadow.forget({(None, TOKENS[:4])})
+    driver.shadow.forget({PageKey(None, TOKENS[:4])})
     assert list(driver.shadow.pages) == [(None, TOKENS[:4])]
 
 
@@ -197,7 +198,7 @@ def test_the_first_publisher_stays() -> None:
     loop, _ = loaded("snap-gqa-shared")
     driver = Driver(loop)
     plan, done = driver.turn("s", TOKENS, 1)
-    key = (None, TOKENS[:4])
+    key = PageKey(None, TOKENS[:4])
     before = driver.shadow.pages[key]
     other = tuple((keys + 1, values) for keys, values in done.end)
     driver.shadow.publish({key}, TOKENS, None, plan, other)
@@ -209,7 +210,7 @@ def test_only_rows_that_this_arm_computed_are_republished() -> None:
     loop, _ = loaded("snap-gqa-shared")
     driver = Driver(loop)
     plan, done = driver.turn("s", TOKENS, 1)
-    key = (None, TOKENS[:4])
+    key = PageKey(None, TOKENS[:4])
     before = driver.shadow.pages[key]
     wrong = tuple((keys + 1, values) for keys, values in before)
     driver.shadow.republish({key: wrong}, TOKENS, None, plan, done.end)

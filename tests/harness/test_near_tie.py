@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from warmcold.harness.arms.near_tie import explained_by_schedule
 from warmcold.harness.arms.record import TurnRecord
-from warmcold.harness.checks import ALL
+from warmcold.harness.checks import LOOKED_FOR
 
 VOCABULARY = 61
 OTHER = 60
@@ -115,8 +115,8 @@ def test_the_oracle_and_the_cold_check_use_it(turn: TurnRecord, gap: float, find
         rows[:, single.warm.tokens[0]] += 8 - gap
         return rows
 
-    assert len(ALL["oracle"](replace(single, recompute=flipped)).findings) == findings
+    assert len(LOOKED_FOR["oracle"](replace(single, recompute=flipped)).findings) == findings
     assert turn.cold is not None
     cold = replace(turn, closed=None, cold=replace(turn.cold, tokens=tokens))
     near = Oracle(turn.warm.tokens[3], gap, 0.25)
-    assert len(ALL["cold"](replace(cold, recompute=near)).findings) == findings
+    assert len(LOOKED_FOR["cold"](replace(cold, recompute=near)).findings) == findings

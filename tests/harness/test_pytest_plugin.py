@@ -15,25 +15,25 @@ ROOT = Path(__file__).parents[2]
 INNER = """
 import pytest
 
-from harness.events import LegFinished
-from harness.verdict import Finding, Level, Verdict
+from warmcold.harness.run.events import Count, LegFinished
+from warmcold.harness.contract.verdict import Finding, Level, Verdict
 import warmcold.harness.run.verify
 
 
-def judged(request, emit, arms=None):
-    bad = "bad" in str(request.model)
+def judged(target, effort, cases=(), arms=None):
+    bad = "bad" in target.model
     finding = Finding(check="kv_seed", arm="matched", message="keys of seed differ", left="1.5", right="2.5",
                       turn="t7", place="layer 1 key head 0 position 3 channel 2")
     return LegFinished(
-        leg=request.leg, model=str(request.model), verdict=Verdict.FAIL if bad else Verdict.PASS, level=Level.L4,
-        scenarios=1, turns=5, reused_turns=3, warm_prompt_tokens=10, reused_tokens=8, generated_tokens=4, seconds=0.1,
-        checks={}, findings=(("generated", finding),) if bad else (),
+        target=target, verdict=Verdict.FAIL if bad else Verdict.PASS, level=Level.L4,
+        count=Count(scenarios=1, turns=5, reused_turns=3), seconds=0.1,
+        findings=(("generated", finding),) if bad else (),
     )
 
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    monkeypatch.setattr(warmcold.harness.run.verify, "verify", judged)
+    monkeypatch.setattr(warmcold.harness.run.verify, "judged", judged)
 """
 
 TEST = """
@@ -43,7 +43,7 @@ import pytest
 @pytest.mark.parity
 def test_parity(warmcold_model, warmcold_backend, warmcold_verify):
     leg = warmcold_verify(warmcold_model, warmcold_backend)
-    assert leg.turns == 5
+    assert leg.count.turns == 5
 
 
 def test_ordinary():
@@ -135,7 +135,7 @@ def test_a_required_leg_on_which_everything_failed_is_missing(inner: pytest.Pyte
 def test_the_options_reach_verify(inner: pytest.Pytester) -> None:
     """Device, examples and time are the command line's; the ort backend has no CUDA yet, and its leg says so."""
     inner.makeconftest(
-        INNER.replace("    bad =", "    print('asked', request.leg, request.examples, request.seconds)\n    bad =")
+        INNER.replace("    bad =", "    print('asked', target.leg, effort.examples, effort.seconds)\n    bad =")
     )
     result = inner.runpytest("--warmcold-model", "one", "-s", "--warmcold-device", "cuda",
                              "--warmcold-examples", "7", "--warmcold-time", "3", "--require-legs", "cuda")  # fmt: skip
@@ -170,16 +170,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.verdict import Verdict
+from warmcold.harness.contract.verdict import Verdict
 
 
-def judged(request, emit):
-    return SimpleNamespace(leg=f"{request.backend}-cpu", model=request.model, verdict=Verdict.PASS, turns=5, reused_turns=3)
+class Target(SimpleNamespace):
+    leg = property(lambda self: f"{self.subject}-cpu")
+
+
+def judged(target, effort, cases=()):
+    return SimpleNamespace(verdict=Verdict.PASS, count=SimpleNamespace(turns=5, reused_turns=3))
 
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch):
-    monkeypatch.setitem(sys.modules, "harness.verify", SimpleNamespace(Request=SimpleNamespace, verify=judged))
+    parts = (("verify", {"judged": judged}), ("player", {"Effort": SimpleNamespace}), ("target", {"Target": Target}))
+    for name, content in parts:
+        monkeypatch.setitem(sys.modules, f"warmcold.harness.run.{name}", SimpleNamespace(**content))
 """
 
 
@@ -191,8 +197,8 @@ def test_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makeconftest(LIGHT)
     pytester.makepyfile(
-        "import pytest\n\n\n@pytest.mark.parametrize('backend', ['native', 'native', 'ort'])\n"
-        "def test_parity(backend, warmcold_verify):\n    warmcold_verify('one', backend)\n"
+        "from pathlib import Path\n\nimport pytest\n\n\n@pytest.mark.parametrize('backend', ['native', 'native', 'ort'])\n"
+        "def test_parity(backend, warmcold_verify):\n    warmcold_verify(Path('one'), backend)\n"
     )
     options = ["-n", "2", "-p", "no:hypothesispytest", "-p", "no:anyio", "-p", "no:cacheprovider"]
     result = pytester.runpytest_subprocess(*options, "--require-legs", "native-cpu,ort-cpu,native-cuda")
@@ -208,7 +214,7 @@ def test_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_real_model_through_the_plugin(pytester: pytest.Pytester) -> None:
     """`pytest --pyargs warmcold.harness.pytest_plugin.parity` judges a fixture without any test file of one's own."""
-    from warmcold.harness.cli.verify import builtin_models
+    from warmcold.fixtures.builtin import builtin_models
 
     model = next(path for path in builtin_models() if path.name == "snap-square").resolve()
     result = pytester.runpytest_inprocess(

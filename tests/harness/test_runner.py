@@ -11,13 +11,14 @@ import pytest
 from msgspec.structs import replace as changed
 
 import warmcold.harness.play.exact
-from warmcold.harness.arms.record import TurnRecord
-from warmcold.harness.checks import ALL
+from warmcold.harness.arms.arms import Arms
+from warmcold.harness.checks import LOOKED_FOR
+from warmcold.harness.checks.registry import Check
 from warmcold.harness.contract.errors import MaskedError, RefusedError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Fork, NewSession, Op, Rewind, Scenario, Settings, Turn
 from warmcold.harness.contract.verdict import CheckResult, Finding, Verdict
-from warmcold.harness.play.exact import Arms, ScenarioResult, Watch, merge_checks, run_scenario
+from warmcold.harness.play.exact import Lineup, ScenarioResult, merge_checks, run_scenario
 
 Faulty = Callable[..., Arms]
 Play = Callable[[Turn, Sequence[int]], Observation]
@@ -68,7 +69,7 @@ def test_a_healthy_conversation_passes(arms: Arms, healthy: Scenario) -> None:
     assert (result.verdict, result.findings) == (Verdict.PASS, [])
     assert (result.turns, result.reused_turns, result.generated_tokens) == (4, 3, 10)
     assert result.sources == {"none": 1, "retained": 2, "paged": 1}
-    assert set(result.checks) == set(ALL)
+    assert set(result.checks) == set(LOOKED_FOR)
     assert all(seen.compared for seen in result.checks.values())
     assert result.reused_tokens < result.warm_prompt_tokens
 
@@ -160,7 +161,7 @@ def test_an_illegal_prompt_is_refused(arms: Arms, length: int) -> None:
 def test_the_longest_legal_prompt(arms: Arms) -> None:
     """Exactly full is legal."""
     full = Turn(name="full", append=tuple(i % 61 for i in range(512)), max_new_tokens=1)
-    assert run_scenario(arms, scenario(full), Watch(poison=False)).findings == []
+    assert run_scenario(arms, scenario(full), Lineup(poison=False)).findings == []
 
 
 def test_an_answered_illegal_prompt_is_a_finding(faulty: Faulty) -> None:
@@ -183,7 +184,7 @@ def test_a_scenario_ends_at_its_first_finding(faulty: Faulty) -> None:
         return on("t1", stop="never", reason="regime")(real, op, prompt)
 
     third = changed(SECOND, name="t2", base="t1")
-    result = run_scenario(faulty(turn=wrong), scenario(FIRST, SECOND, third), Watch(poison=False))
+    result = run_scenario(faulty(turn=wrong), scenario(FIRST, SECOND, third), Lineup(poison=False))
     assert played == ["t0", "t1"]
     assert (result.turns, checks_of(result)) == (2, {"reuse"})
 
@@ -275,14 +276,14 @@ def test_poison_runs_two_instances(faulty: Faulty) -> None:
     run_scenario(faulty(turn=count), TWO)
     assert played == ["t0", "t0", "t1", "t1"]
     played.clear()
-    result = run_scenario(faulty(turn=count), TWO, Watch(poison=False))
+    result = run_scenario(faulty(turn=count), TWO, Lineup(poison=False))
     assert played == ["t0", "t1"]
     assert result.checks["poison"].not_applicable == "the poison arm was not run"
 
 
 def test_dear_arms_can_be_left_out(arms: Arms) -> None:
     """Their checks are ruled out, not passed."""
-    result = run_scenario(arms, TWO, Watch(cold=False, oracle=False, poison=False))
+    result = run_scenario(arms, TWO, Lineup(cold=False, oracle=False, poison=False))
     assert result.verdict is Verdict.PASS
     ruled_out = {name for name, seen in result.checks.items() if not seen.compared}
     assert ruled_out == {"cold", "oracle", "poison"}
@@ -290,11 +291,8 @@ def test_dear_arms_can_be_left_out(arms: Arms) -> None:
 
 def test_a_check_that_compared_nothing_is_unknown(arms: Arms, monkeypatch: pytest.MonkeyPatch) -> None:
     """It applies, it gave no reason, it looked at nothing: the scenario is not a pass."""
-
-    def blind(record: TurnRecord) -> CheckResult:
-        return CheckResult()
-
-    monkeypatch.setattr(warmcold.harness.play.exact, "ALL", {**ALL, "blind": blind})
+    blind = Check(name="blind", order=99, says="", blind="", look=lambda look: None)
+    monkeypatch.setattr(warmcold.harness.play.exact, "LOOKED_FOR", {**LOOKED_FOR, "blind": blind})
     result = run_scenario(arms, TWO)
     assert (result.verdict, result.checks["blind"].verdict) == (Verdict.UNKNOWN, Verdict.UNKNOWN)
 

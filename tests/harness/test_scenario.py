@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from warmcold.harness.contract.scenario import (
     load,
     resolve,
 )
-from warmcold.harness.conversations.generated import conversations
 from warmcold.harness.conversations.profile import Profile
+from warmcold.harness.conversations.strategies import conversations
 
 HISTORY = {"t0": ((1, 2, 3, 4), (1, 2, 3, 4, 5, 6))}
 TURN: dict[str, Any] = {"op": "turn", "name": "t0", "append": [1]}
@@ -97,7 +98,7 @@ def test_not_a_case_file(data: object) -> None:
 @pytest.mark.parametrize("ops", [None, [], {}, "turn", 3])
 def test_a_case_has_operations(ops: object) -> None:
     """No operations is no case."""
-    with pytest.raises(ScenarioError, match=r'"ops" must be a list of at least one operation'):
+    with pytest.raises(ScenarioError, match=r"^ops: Expected `array`.*, found .*docs/formats\.md"):
         from_json(case(ops=ops))
 
 
@@ -105,16 +106,16 @@ def test_a_case_has_operations(ops: object) -> None:
     "item", [None, 3, "turn", [], {}, {"op": "trun", "name": "t"}, {"op": None}, {"op": []}, {"op": {}}]
 )
 def test_an_operation_has_a_known_kind(item: object) -> None:
-    """The place, and the kinds there are."""
-    with pytest.raises(ScenarioError, match=r'"ops"\[1\]: expected an object whose "op" is one of .*new.*rewind.*turn'):
+    """The place, and what stands there."""
+    with pytest.raises(ScenarioError, match=r"^ops\[1\](\.op)?: .*, found "):
         from_json(case(ops=[TURN, item]))
 
 
 @pytest.mark.parametrize("name", ["page_size", "pages", "chunk_size", "min_capacity"])
 @pytest.mark.parametrize("value", [-1, "4", 2.0, None, [4], True])
 def test_malformed_setting(name: str, value: object) -> None:
-    """Settings are integers; the message names the field, the value and the least."""
-    with pytest.raises(ScenarioError, match=rf'"settings": {name} is .*; give an integer, [01] or more'):
+    """Settings are integers; the message names the field, what was expected and the value."""
+    with pytest.raises(ScenarioError, match=rf"^settings\.{name}: Expected `int`.*, found {re.escape(repr(value))};"):
         from_json(case(settings={name: value}))
 
 
@@ -122,30 +123,30 @@ def test_malformed_setting(name: str, value: object) -> None:
 def test_only_pages_may_be_zero(name: str) -> None:
     """No pages is a setting (unpaged); an empty page, chunk or bucket is not."""
     assert from_json(case(settings={"pages": 0})).settings.pages == 0
-    with pytest.raises(ScenarioError, match=rf"{name} is 0; give an integer, 1 or more"):
+    with pytest.raises(ScenarioError, match=rf"^settings\.{name}: Expected `int` >= 1, found 0;"):
         from_json(case(settings={name: 0}))
 
 
 @pytest.mark.parametrize("settings", [None, 3, [], "x"])
 def test_settings_are_an_object(settings: object) -> None:
     """And not something else."""
-    with pytest.raises(ScenarioError, match=r'"settings": expected an object, found'):
+    with pytest.raises(ScenarioError, match=r"^settings: Expected `object`"):
         from_json(case(settings=settings))
 
 
 @pytest.mark.parametrize(
-    ("data", "place"),
+    ("data", "place", "field"),
     [
-        (case(settings={"pagesize": 3}), r'"settings": unknown \[.pagesize.\]; Settings takes .*page_size'),
-        (case(ops=[{**TURN, "max_tokens": 3}]), r'"ops"\[0\]: unknown \[.max_tokens.\]; Turn takes .*max_new_tokens'),
-        (case(ops=[{"op": "new", "session": "s", "to": 1}]), r'"ops"\[0\]: unknown \[.to.\]; NewSession takes'),
-        (case(ops=[{"op": "rewind", "session": "s", "to": 1, "n": 1}]), r'"ops"\[0\]: unknown \[.n.\]; Rewind takes'),
-        (case(setings={"pages": 3}), r"unknown \[.setings.\]"),
+        (case(settings={"pagesize": 3}), "settings", "pagesize"),
+        (case(ops=[{**TURN, "max_tokens": 3}]), r"ops\[0\]", "max_tokens"),
+        (case(ops=[{"op": "new", "session": "s", "to": 1}]), r"ops\[0\]", "to"),
+        (case(ops=[{"op": "rewind", "session": "s", "to": 1, "n": 1}]), r"ops\[0\]", "n"),
+        (case(setings={"pages": 3}), "the file", "setings"),
     ],
 )
-def test_an_unknown_field_is_an_error(data: object, place: str) -> None:
+def test_an_unknown_field_is_an_error(data: object, place: str, field: str) -> None:
     """A misspelt field must not be dropped silently: the case would then test something else."""
-    with pytest.raises(ScenarioError, match=place):
+    with pytest.raises(ScenarioError, match=rf"^{place}: Object contains unknown field `{field}`"):
         from_json(data)
 
 
@@ -161,76 +162,71 @@ def test_an_unknown_field_is_an_error(data: object, place: str) -> None:
 )
 def test_a_missing_field_is_named(item: object, missing: str) -> None:
     """The place and the field that has to be there."""
-    with pytest.raises(ScenarioError, match=rf'"ops"\[0\]: .*{missing}'):
+    with pytest.raises(ScenarioError, match=rf"^ops\[0\]: Object missing required field `{missing}`"):
         from_json(case(ops=[item]))
 
 
 NOT_TEXT: list[object] = [None, 3, ["s"], True]
-NAN, INFINITY = float("nan"), float("inf")
-FIELDS: dict[str, tuple[str, list[object]]] = {
-    "append": (
-        "give a list of token ids, or a text",
-        [None, 3, {}, [-1], [1.0], ["1"], [[1]], [True], [None]],
-    ),
-    "part": ("give prompt or context", ["reply", "", None, 3, ["prompt"]]),
-    "max_new_tokens": ("give an integer, 0 or more", [-1, 1.0, "4", None, True, [4]]),
-    "keep": ("give null, an integer or a fraction", ["3", True, [3], {}, NAN, INFINITY]),
-    "drop": (
-        r"give \[start, stop\]",
-        [5, "ab", {}, [], [1], [1, 2, 3], [-1, 2], [0.5, 2], [True, 2], [3, 1], True],
-    ),
-    "cancel_after": ("give null or an integer, 0 or more", [-1, 1.5, "1", True, [1]]),
-    "fail": (
-        r"give \[point, n\] with a point of",
-        [
-            3,
-            "feed",
-            {},
-            [],
-            ["feed"],
-            ["nowhere", 1],
-            ["feed", -1],
-            ["feed", 0],
-            ["feed", True],
-            ["feed", 1, 2],
-            [["feed"], 1],
-        ],
-    ),
-    "decline_rewind": ("give true or false", [None, 0, 1, "true", []]),
-    "name": ("give a text", NOT_TEXT),
-    "session": ("give a text", NOT_TEXT),
-    "base": ("give null or a text", [3, ["t"], True]),
-    "salt": ("give null or a text", [3, ["t"], False]),
+FIELDS: dict[str, list[object]] = {
+    "append": [None, 3, {}, [-1], [1.5], ["1"], [[1]], [True], [None]],
+    "part": ["reply", "", None, 3, ["prompt"]],
+    "max_new_tokens": [-1, 1.5, "4", None, True, [4]],
+    "keep": ["3", True, [3], {}],
+    "drop": [5, "ab", {}, [], [1], [1, 2, 3], [-1, 2], [0.5, 2], [True, 2], True],
+    "cancel_after": [-1, 1.5, "1", True, [1]],
+    "fail": [
+        *(3, "feed", {}, [], ["feed"], ["nowhere", 1], ["feed", -1]),
+        *(["feed", 0], ["feed", True], ["feed", 1, 2], [["feed"], 1]),
+    ],
+    "decline_rewind": [None, 0, 1, "true", []],
+    "name": NOT_TEXT,
+    "session": NOT_TEXT,
+    "base": [3, ["t"], True],
+    "salt": [3, ["t"], False],
 }
-MALFORMED = [(name, value, advice) for name, (advice, values) in FIELDS.items() for value in values]
+MALFORMED = [(name, value) for name, values in FIELDS.items() for value in values]
 
 
-@pytest.mark.parametrize(("name", "value", "advice"), MALFORMED)
-def test_malformed_field_of_a_turn(name: str, value: object, advice: str) -> None:
-    """The operation's place, the field, and what to give."""
-    with pytest.raises(ScenarioError, match=rf'"ops"\[1\]: {name} is .*{advice}'):
+@pytest.mark.parametrize(("name", "value"), MALFORMED)
+def test_malformed_field_of_a_turn(name: str, value: object) -> None:
+    """The operation's place, the field, what stands there and what was expected."""
+    with pytest.raises(ScenarioError, match=rf"^ops\[1\]\.{name}(\[\d\])?: .*, found .*; docs/formats\.md"):
         from_json(case(ops=[TURN, {**TURN, name: value}]))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("op", "name"), [(TURN, "keep"), ({"op": "rewind", "session": "s"}, "to")])
+def test_a_length_is_finite(op: dict[str, Any], name: str, value: float) -> None:
+    """Python's reader of JSON takes NaN and Infinity; a case file does not."""
+    with pytest.raises(ScenarioError, match=rf"^ops\[0\](\.{name})?: .*(give a finite number|Expected)"):
+        from_json(case(ops=[{**op, name: value}]))
+
+
+def test_a_span_has_two_ends() -> None:
+    """In this order."""
+    with pytest.raises(ScenarioError, match=r"^ops\[0\]: drop is \[3, 1\]; give \[start, stop\] with start <= stop"):
+        from_json(case(ops=[{**TURN, "drop": [3, 1]}]))
 
 
 @pytest.mark.parametrize("value", NOT_TEXT)
 @pytest.mark.parametrize("item", [{"op": "new"}, {"op": "rewind", "to": 1}])
 def test_malformed_session(item: dict[str, Any], value: object) -> None:
     """A session is named by a text in every operation."""
-    with pytest.raises(ScenarioError, match=r'"ops"\[0\]: session is .*give a text'):
+    with pytest.raises(ScenarioError, match=r"^ops\[0\]\.session: Expected `str`"):
         from_json(case(ops=[{**item, "session": value}]))
 
 
-@pytest.mark.parametrize("value", [None, -1, -0.5, "1", True, [1], float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [None, -1, -0.5, "1", True, [1]])
 def test_malformed_rewind(value: object) -> None:
     """A rewind goes to a length or a fraction."""
-    with pytest.raises(ScenarioError, match=r'"ops"\[0\]: to is .*; give 0 or more'):
+    with pytest.raises(ScenarioError, match=r"^ops\[0\]\.to: "):
         from_json(case(ops=[{"op": "rewind", "session": "s", "to": value}]))
 
 
 @pytest.mark.parametrize(("session", "to"), [(None, "b"), ("a", 3), (["a"], "b"), ("a", True)])
 def test_malformed_fork(session: object, to: object) -> None:
     """A fork names two sessions."""
-    with pytest.raises(ScenarioError, match=r'"ops"\[0\]: session and to are .*; give two texts'):
+    with pytest.raises(ScenarioError, match=r"^ops\[0\]\.(session|to): Expected `str`"):
         from_json(case(ops=[{"op": "fork", "session": session, "to": to}]))
 
 
@@ -248,7 +244,7 @@ def test_an_error_can_be_planted_at_each_point(point: str) -> None:
         (b"{", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b"[]", "not a case file"),
-        (b'{"warmcold_case": 1}', '"ops" must be'),
+        (b'{"warmcold_case": 1}', "missing required field `ops`"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
@@ -263,7 +259,7 @@ def test_a_bad_file_is_named(tmp_path: Path, content: bytes, message: str) -> No
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """The path, the reason, the next thing to do."""
-    with pytest.raises(ScenarioError, match=r"gone.json: cannot be read .*; give the path of a case file"):
+    with pytest.raises(ScenarioError, match=r"gone.json: cannot be read .*; give the path of a JSON file"):
         load(tmp_path / "gone.json")
 
 

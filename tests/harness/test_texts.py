@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from warmcold.harness.contract.errors import ScenarioError
+from warmcold.harness.contract.errors import RefusedError
 from warmcold.harness.contract.scenario import Turn, resolve
-from warmcold.harness.conversations.texts import chats, encoder
+from warmcold.harness.conversations.texts import chats
+from warmcold.harness.subjects.tokenizer import TokenizerFile
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "models" / "snap-square"
 
@@ -28,7 +29,7 @@ def marked(text: str) -> Sequence[int]:
 
 def test_the_models_own_tokenizer() -> None:
     """`tokenizer.json` beside the model decides; nothing is added to the text."""
-    encode = encoder(MODEL)
+    encode = TokenizerFile(MODEL).encode
     ids = encode("abc")
     assert len(ids) > 0
     assert encode("abcabc") == [*ids, *ids]
@@ -37,8 +38,8 @@ def test_the_models_own_tokenizer() -> None:
 
 def test_no_tokenizer(tmp_path: Path) -> None:
     """The message names the directory, the file, and what to give instead."""
-    with pytest.raises(ScenarioError, match=r"has no tokenizer.json, .*; give token ids") as caught:
-        encoder(tmp_path)("abc")
+    with pytest.raises(RefusedError, match=r"has no tokenizer.json, .*; give token ids") as caught:
+        TokenizerFile(tmp_path).encode("abc")
     assert str(caught.value).startswith(str(tmp_path))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from warmcold.mutations.apply import StaleError, copy_tree, package, plant, replaced
+from warmcold.mutations.apply import StaleError, compile_tree, copy_tree, package, plant, replaced
 from warmcold.mutations.battery import FORCED
 from warmcold.mutations.catalog import MUTANTS
 from warmcold.mutations.mutant import Mutant
@@ -66,6 +69,19 @@ def test_a_copy_holds_sources_and_no_bytecode(tmp_path: Path) -> None:
         "engine/a.py",
     ]
     assert not (target / "engine").is_symlink()
+
+
+def test_what_runs_is_the_fault_and_not_its_bytecode(tmp_path: Path) -> None:
+    """Bytecode goes by content: a planted file is compiled anew, even where its size and its time are as before."""
+    path = tmp_path / "engine" / "part.py"
+    path.parent.mkdir()
+    path.write_text("print('old')")
+    compile_tree(tmp_path)
+    times = path.stat()
+    plant(mutant("old"), tmp_path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    command = [sys.executable, "-B", "-c", "import engine.part"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "new\n"
 
 
 @pytest.mark.source_scan

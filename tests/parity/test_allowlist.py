@@ -126,7 +126,7 @@ def test_the_harness_is_scanned_too(tree: Path) -> None:
 
 def test_a_permission_is_for_a_function_only(tree: Path) -> None:
     """In a file that may make the proof, another function still may not."""
-    path = tree / "engine" / "reuse.py"
+    path = tree / "engine" / "turn" / "reuse.py"
     extra = "\n\ndef shortcut(n: int) -> ReusedPrefix:\n    return ReusedPrefix(length=n)  # type: ignore\n"
     path.write_text(path.read_text(encoding="utf-8") + extra, encoding="utf-8")
     (problem,) = problems(tree)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from warmcold.harness.contract.scenario import Scenario, Settings, Turn, load
-from warmcold.harness.run.verify import open_arms
+from warmcold.harness.run.target import Target
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = sorted(path.name for path in (ROOT / "fixtures" / "models").iterdir())
@@ -46,7 +46,7 @@ def test_generated_conversations(name: str, backend: str, warmcold_verify: Calla
 @pytest.mark.parametrize("name", LONG)
 def test_conversations_written_by_hand(name: str, backend: str, warmcold_verify: Callable[..., Any]) -> None:
     """Ten long conversations with edits, branches, tenants and crowded pools show no difference either."""
-    cases = [(path.name, load(path)) for path in CONVERSATIONS]
+    cases = [(path.name, load(path).scenario) for path in CONVERSATIONS]
     assert len(cases) == 10
     warmcold_verify(directory(name), backend, cases=cases, examples=0, seconds=600)
 
@@ -58,7 +58,7 @@ def test_tokens_of_transformers(name: str, backend: str, warmcold_verify: Callab
     expected = json.loads((directory(name) / "expected.json").read_text())
     cases = [*_single(expected), *_double(expected)]
     warmcold_verify(directory(name), backend, cases=[(s.title, s) for s, _ in cases], examples=0, seconds=600)
-    arms = open_arms(directory(name), backend)
+    arms = Target(model=str(directory(name)), subject=backend).open()
     for scenario, replies in cases:
         instance = arms.subject.open(scenario.settings, poison=None)
         context: tuple[int, ...] = ()

@@ -14,8 +14,8 @@ import pytest
 
 from warmcold.engine import Engine, SamplingParams
 from warmcold.harness.conversations.texts import chats
-from warmcold.harness.play.exact import Watch, run_scenario
-from warmcold.harness.run.verify import open_arms
+from warmcold.harness.play.exact import Lineup, run_scenario
+from warmcold.harness.run.target import Target
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = json.loads((ROOT / "fixtures" / "smollm2_expected.json").read_text())["cases"]
@@ -49,9 +49,9 @@ def test_chats_on_the_decomposed_graph(backend: str, warmcold_verify: Callable[.
 
 def test_later_turns_of_a_chat_reuse_most_of_their_prompt() -> None:
     """In both chats every turn after the first reuses at least four fifths of its prompt, or the run would prove little."""
-    arms = open_arms(built("fused"), "ort")
-    for _, scenario in chats(arms.encode):
-        result = run_scenario(arms, scenario, Watch(cold=False, oracle=False, poison=False))
+    arms = Target(model=str(built("fused")), subject="ort").open()
+    for _, scenario in chats(arms.subject.encode):
+        result = run_scenario(arms, scenario, Lineup(cold=False, oracle=False, poison=False))
         assert result.turns >= 3
         assert result.reused_turns == result.turns - 1
         assert result.least_share >= 0.8

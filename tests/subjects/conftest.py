@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from warmcold.harness.play.exact import Arms
-from warmcold.harness.run.verify import Request
+from warmcold.harness.arms.arms import Arms
+from warmcold.harness.run.target import Target
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "fixtures" / "models" / "snap-gqa-growing"
@@ -18,6 +18,6 @@ EXAMPLE = f"{ROOT / 'docs' / 'my_engine.py'}:MyEngine"
 @pytest.fixture(scope="session")
 def mine() -> Iterator[Arms]:
     """The example of docs/subjects.md, with all that judges it."""
-    arms = Request(model=MODEL, subject=EXAMPLE, threads=1).open()
+    arms = Target(model=str(MODEL), subject=EXAMPLE).open(threads=1)
     yield arms
     arms.subject.close()

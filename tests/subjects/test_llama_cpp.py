@@ -13,13 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from warmcold.fixtures.tiny_gguf import TinyLlama, write_tiny_gguf
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Fork, NewSession, Scenario, Turn
 from warmcold.harness.contract.verdict import Level
-from warmcold.harness.conversations.drawing import for_each
 from warmcold.harness.conversations.profile import Profile
-from warmcold.harness.play.exact import ScenarioResult, Watch, run_scenario
-from warmcold.harness.run.verify import arms_of
+from warmcold.harness.play.exact import Lineup, ScenarioResult, run_scenario
 from warmcold.harness.subjects.llama_cpp.replay import read_state
 from warmcold.harness.subjects.llama_cpp.subject import LlamaCpp
 
@@ -59,7 +58,7 @@ def open_subject(model: Path) -> Iterator[Callable[..., LlamaCpp]]:
 
 def play(subject: LlamaCpp, scenario: Scenario) -> ScenarioResult:
     """The scenario on every arm that there is."""
-    return run_scenario(arms_of(subject, None), scenario, Watch(poison=False))
+    return run_scenario(Arms.of(subject, threads=1), scenario, Lineup(poison=False))
 
 
 def checks(result: ScenarioResult) -> set[str]:
@@ -84,13 +83,7 @@ def test_a_healthy_release_shows_no_difference(
     able = subject.capabilities
     profile = Profile(vocab_size=subject.vocab_size, longest=64, operations=able.operations,
                       boundaries=able.boundaries, plain=True)  # fmt: skip
-    results: list[ScenarioResult] = []
-
-    def each(scenario: Scenario) -> bool:
-        results.append(play(subject, scenario))
-        return not results[-1].findings
-
-    for_each(profile, count=8, seed_value=1, play=each)
+    results = [play(subject, scenario) for scenario in drawn(profile, count=8, seed=1)]
     assert not [finding for result in results for finding in result.findings]
     assert sum(result.reused_turns for result in results) > 0
     assert able.level is Level.L4

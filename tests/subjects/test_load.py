@@ -52,6 +52,6 @@ def test_what_ships_is_listed() -> None:
 
 def test_a_missing_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra that brings it."""
-    monkeypatch.setitem(SHIPPED, "nobody_has_this", ("Factory", "some-extra"))  # type: ignore[misc]  # a dict at run time
+    monkeypatch.setitem(SHIPPED, "nobody_has_this", ("nowhere", "Factory", "some-extra"))  # type: ignore[misc]  # a dict at run time
     with pytest.raises(SubjectError, match=r"pip install 'warmcold\[some-extra\]'"):
         find("nobody_has_this")

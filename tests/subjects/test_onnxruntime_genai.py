@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.arms.oracle import BareLoop, RawModel
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.observation import Kv, Observation, Tokens
 from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.run.verify import Request, arms_of, verify
+from warmcold.harness.run.player import Effort
+from warmcold.harness.run.target import Target
+from warmcold.harness.run.verify import judged as conclude
 
 pytestmark = pytest.mark.genai
 
@@ -46,8 +49,8 @@ def opened(subject: Any) -> Any:
 def judged(subject: Any, examples: int) -> Any:
     """What the harness concludes of generated conversations; raw ONNX Runtime is matched arm and oracle."""
     assert subject.onnx is not None
-    request = Request(model=subject.model, subject="onnxruntime_genai", examples=examples, threads=1)
-    return verify(request, lambda _: None, arms_of(subject, RawModel(subject.onnx, threads=1)))
+    target = Target(model=str(subject.model), subject="onnxruntime_genai")
+    return conclude(target, Effort(examples=examples, threads=1), arms=Arms.of(subject, threads=1))
 
 
 @pytest.mark.parametrize("share_buffer", ["true", "false"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from warmcold.engine import Engine
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.play.blackbox import Campaign, CampaignResult
+from warmcold.harness.conversations.shapes import Texts
+from warmcold.harness.play.blackbox import Blackbox, BlackboxResult
 from warmcold.harness.play.evidence import EVIDENCE
 from warmcold.harness.subjects.http.client import Http
 from warmcold.harness.subjects.http.dialects import LlamaServer, OpenAi, Sglang, Vllm, detect
@@ -54,11 +56,19 @@ def subject(server: str) -> Iterator[OpenAiHttp]:
     opened.close()
 
 
-def played(url: str) -> CampaignResult:
+def judged(subject: OpenAiHttp, seconds: float) -> BlackboxResult:
+    """What is concluded of it in so much time."""
+    box = Blackbox(subject, Texts(corpus=subject.text, source=random.Random(0)), seconds=seconds)
+    for _ in box.run():
+        pass
+    return box.result
+
+
+def played(url: str) -> BlackboxResult:
     """The verdict on a server."""
     subject = OpenAiHttp(url)
     try:
-        return Campaign(subject, subject.text, seconds=SECONDS).run()
+        return judged(subject, SECONDS)
     finally:
         subject.close()
 
@@ -167,7 +177,7 @@ def test_what_depends_on_other_traffic_is_found(engine: Engine) -> None:
 def test_too_little_time_is_no_pass(server: str) -> None:
     """What was compared showed no difference, and that is said to be worth nothing."""
     subject = OpenAiHttp(server)
-    result = Campaign(subject, subject.text, seconds=2).run()
+    result = judged(subject, 2)
     subject.close()
     assert result.verdict is Verdict.UNKNOWN
     assert result.why is not None

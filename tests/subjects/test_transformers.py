@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.run.verify import Request, arms_of, verify
+from warmcold.harness.run.player import Effort
+from warmcold.harness.run.target import Target
+from warmcold.harness.run.verify import judged as conclude
 
 pytestmark = pytest.mark.transformers
 
@@ -53,8 +56,8 @@ def directory(where: Path, kind: str, **more: Any) -> Path:
 
 def judged(subject: Any, examples: int = 4) -> Any:
     """What the harness concludes of generated conversations."""
-    request = Request(model=subject.model, subject="transformers", examples=examples, threads=1)
-    return verify(request, lambda _: None, arms_of(subject, None))
+    target = Target(model=str(subject.model), subject="transformers")
+    return conclude(target, Effort(examples=examples, threads=1), arms=Arms.of(subject, threads=1))
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": "static", "capacity": "64"}, {"way": "generate"}])

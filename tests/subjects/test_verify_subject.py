@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from warmcold.harness.cli.verify import app
+from warmcold.cli import main as app
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.play.exact import Arms
-from warmcold.harness.run.verify import Request, verify
+from warmcold.harness.run.player import Effort
+from warmcold.harness.run.target import Target
+from warmcold.harness.run.verify import judged
 
 from .conftest import EXAMPLE, MODEL
 
@@ -94,5 +96,5 @@ def test_a_wrong_call_is_told_what_to_give(arguments: list[str], said: str) -> N
 def test_without_a_matched_arm_the_level_is_three(mine: Arms) -> None:
     """Logits and KV are shown all the same; what is missing is what replays the schedule."""
     alone = replace(mine, matched=None)
-    leg = verify(Request(model=MODEL, subject=EXAMPLE, examples=3), lambda event: None, alone)
+    leg = judged(Target(model=str(MODEL), subject=EXAMPLE), Effort(examples=3), arms=alone)
     assert (leg.verdict, leg.level) == (Verdict.PASS, Level.L3)

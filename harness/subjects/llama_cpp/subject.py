@@ -230,11 +230,11 @@ class _Ear:
             raise _StopError
         self.begin()
         raw = batch.batch
-        fed = {"input_ids": raw.token[: raw.n_tokens], "position_ids": raw.pos[: raw.n_tokens]}
+        ids, positions = (np.array([fed[: raw.n_tokens]], np.int64) for fed in (raw.token, raw.pos))
         self._decode(batch)
         row = self._subject.library.llama_get_logits_ith(self._llama.ctx, -1)
         logits = np.ctypeslib.as_array(row, (self._subject.vocab_size,)).copy()
-        self.calls.append(Call(feeds={name: np.array([ids], np.int64) for name, ids in fed.items()}, logits=logits))
+        self.calls.append(Call(ids=ids, positions=positions, logits=logits))
 
     def begin(self) -> None:
         """Before the first call, or after a turn that made none: what it starts from."""

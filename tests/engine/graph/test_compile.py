@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,20 @@ from warmcold.engine.contract.errors import BackendError, ModelError, UsageError
 from warmcold.engine.graph.compile import compile_model
 from warmcold.engine.graph.load import load_graph
 from warmcold.engine.graph.plan import CompiledModel
-from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.graph.signature import Signature
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions, KvSlot
 from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node = helper.make_node
-NO_CACHE = KvGeometry(layers=())
 
 
 def stateless(path: Path, output: str = "y", **options: Any) -> CompiledModel:
-    return compile_model(load_graph(path), past=(), present=(), logits=output, geometry=NO_CACHE, **options)
+    return compile_model(load_graph(path), Signature(input_ids="x", logits=output), **options)
 
 
 def labels(plan: CompiledModel) -> list[str]:
-    return [step.label for step in plan._steps]
+    return [step.label for step in plan.plan.steps]
 
 
 def test_what_follows_from_weights_alone_is_computed_once(write: Any) -> None:
@@ -65,11 +66,11 @@ def test_every_intermediate_is_released_once_after_its_last_use(write: Any) -> N
     nodes = [node("Abs", ["x"], ["a"]), node("Neg", ["a"], ["b"]), node("Add", ["a", "b"], ["y"])]
     plan = stateless(write(nodes, {"x": (FLOAT, [1])}, {"y": (FLOAT, [1])}))
     gone: list[int] = []
-    for step in plan._steps:
+    for step in plan.plan.steps:
         assert not set(step.inputs) & set(gone)
         gone += step.release
     assert len(gone) == len(set(gone)) == 3
-    assert plan._results["y"] not in gone
+    assert plan.plan.results["y"] not in gone
 
 
 def test_an_unknown_operator_is_named_when_loading(write: Any) -> None:
@@ -116,7 +117,7 @@ def test_unknown_numerics_and_ports_are_refused(write: Any) -> None:
 
 
 GEOMETRY = KvGeometry(layers=(LayerKv(heads=2, head_dim=3),))
-PORTS: dict[str, Any] = {"past": (("pk", "pv"),), "present": (("k", "v"),), "logits": "y", "geometry": GEOMETRY}
+PORTS = Signature(input_ids="new", logits="y", past=(("pk", "pv"),), present=(("k", "v"),), states=GEOMETRY.layers)
 CACHE = (FLOAT, [1, 2, None, 3])
 
 
@@ -128,7 +129,7 @@ def cached(write: Any, *nodes: Any, axis: int = 2) -> Path:
 
 
 def slots(held: int) -> tuple[KvBuffers, dict[str, KvSlot]]:
-    buffers = KvBuffers(GEOMETRY, xp=np, min_capacity=5, max_context=9, poison=float("nan"))
+    buffers = KvBuffers(GEOMETRY, np, KvOptions(min_capacity=5, max_context=9, poison=float("nan")))
     buffers.reserve(held + 2)
     buffers.array(0, Part.KEY)[:, :, :held] = 7
     buffers.array(0, Part.VALUE)[:, :, :held] = 8
@@ -139,7 +140,7 @@ def slots(held: int) -> tuple[KvBuffers, dict[str, KvSlot]]:
 @pytest.mark.parametrize("axis", [2, -2])
 def test_concat_with_the_past_becomes_an_append(write: Any, axis: int) -> None:
     """New rows go into the cache in place; the present is a view of past and new, and no past is copied."""
-    plan = compile_model(load_graph(cached(write, node("Shape", ["k"], ["y"]), axis=axis)), **PORTS)
+    plan = compile_model(load_graph(cached(write, node("Shape", ["k"], ["y"]), axis=axis)), PORTS)
     buffers, both = slots(held=3)
     found = plan.execute({"new": np.ones((1, 2, 2, 3), np.float32)}, both)
     np.testing.assert_array_equal(found["y"], [1, 2, 5, 3])
@@ -149,7 +150,7 @@ def test_concat_with_the_past_becomes_an_append(write: Any, axis: int) -> None:
 
 def test_another_use_of_the_past_sees_the_past(write: Any) -> None:
     """Its shape is the one before this step, and its rows are those already there."""
-    plan = compile_model(load_graph(cached(write, node("Shape", ["pv"], ["y"]))), **PORTS)
+    plan = compile_model(load_graph(cached(write, node("Shape", ["pv"], ["y"]))), PORTS)
     _, both = slots(held=3)
     np.testing.assert_array_equal(plan.execute({"new": np.ones((1, 2, 2, 3), np.float32)}, both)["y"], [1, 2, 3, 3])
 
@@ -157,7 +158,7 @@ def test_another_use_of_the_past_sees_the_past(write: Any) -> None:
 def test_a_present_that_is_not_the_past_extended_is_refused(write: Any) -> None:
     """Appending along the heads, or the other port's past, would leave the cache without the new rows."""
     with pytest.raises(ModelError, match=r"output 'k' \(layer 0\) is not its past with new positions appended"):
-        compile_model(load_graph(cached(write, node("Shape", ["k"], ["y"]), axis=1)), **PORTS)
-    swapped = {**PORTS, "past": (("pv", "pk"),)}
+        compile_model(load_graph(cached(write, node("Shape", ["k"], ["y"]), axis=1)), PORTS)
+    swapped = replace(PORTS, past=(("pv", "pk"),))
     with pytest.raises(ModelError, match="is not its past"):
-        compile_model(load_graph(cached(write, node("Shape", ["k"], ["y"]))), **swapped)
+        compile_model(load_graph(cached(write, node("Shape", ["k"], ["y"]))), swapped)

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from warmcold.engine.contract.errors import ModelError
-from warmcold.engine.graph.load import Port, load_graph
+from warmcold.engine.graph.load import load_graph
+from warmcold.engine.kernels.node import Port
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 

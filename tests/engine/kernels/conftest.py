@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from warmcold.engine.contract.arrays import HOST, Device, silence
-from warmcold.engine.graph.load import Node
 from warmcold.engine.kernels.arithmetic import Anchored, Free
 from warmcold.engine.kernels.call import Call
+from warmcold.engine.kernels.node import Node
 from warmcold.engine.kernels.table import find_kernel
 
 Apply = Callable[..., Any]

@@ -14,11 +14,11 @@ import pytest
 
 from warmcold.engine.contract.arrays import HOST, Device, silence
 from warmcold.engine.contract.errors import ModelError
-from warmcold.engine.graph.load import Node
 from warmcold.engine.kernels.arithmetic import Anchored, Free
 from warmcold.engine.kernels.call import Call
+from warmcold.engine.kernels.node import Node
 from warmcold.engine.kernels.table import find_kernel
-from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions, KvSlot
 from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
 
 KV_HEADS, GROUP, WIDTH = 2, 3, 8
@@ -42,9 +42,8 @@ class Subject:
     def __init__(self, device: Device, attributes: dict[str, Any], *, free: bool = False, capacity: int = 70) -> None:
         self.device = device
         geometry = KvGeometry(layers=(LayerKv(heads=KV_HEADS, head_dim=WIDTH),))
-        self.buffers = KvBuffers(
-            geometry, xp=device.xp, min_capacity=capacity, max_context=LENGTH + 1, poison=float("nan")
-        )
+        options = KvOptions(min_capacity=capacity, max_context=LENGTH + 1, poison=float("nan"))
+        self.buffers = KvBuffers(geometry, device.xp, options)
         kernel = find_kernel("com.microsoft", "GroupQueryAttention", 1)
         assert kernel is not None
         math = Free(device) if free else Anchored(device, 8)

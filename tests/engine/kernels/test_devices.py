@@ -11,11 +11,14 @@ import pytest
 
 import warmcold.fixtures
 from warmcold.engine.backends.buffered import BufferState
-from warmcold.engine.backends.native import NativeBackend, compile_model
+from warmcold.engine.backends.native import NativeBackend
 from warmcold.engine.contract.arrays import HOST, Device
 from warmcold.engine.contract.errors import ModelError
+from warmcold.engine.graph.compile import compile_model
 from warmcold.engine.graph.load import load_graph
-from warmcold.engine.kv.layout import KvGeometry, Part
+from warmcold.engine.graph.signature import Signature
+from warmcold.engine.kv.buffers import KvOptions
+from warmcold.engine.kv.layout import Part
 from warmcold.engine.package.resolve import ModelSpec, resolve
 
 ROOT = Path(warmcold.fixtures.__file__).parent
@@ -32,9 +35,8 @@ IDS = list(range(1, 12))
 def run(name: str, device: Device, split: int) -> tuple[Any, Any]:
     """Logits of all rows, and the cache, after feeding IDS in two steps."""
     spec, graph = resolve(ROOT / name)
-    ports: dict[str, Any] = {"past": spec.past, "present": spec.present, "logits": spec.logits}
-    compiled = compile_model(graph, geometry=spec.geometry, device=device, **ports)
-    backend = NativeBackend(compiled, min_capacity=4, max_context=64)
+    compiled = compile_model(graph, spec, device=device)
+    backend = NativeBackend(compiled, KvOptions(min_capacity=4, max_context=64))
     state = backend.new_state()
     assert isinstance(state, BufferState)
     steps = ((0, split), (split, len(IDS)))
@@ -68,10 +70,10 @@ def test_a_device_refuses_what_only_the_host_can_compute(device: Device, tmp_pat
     node = onnx.helper.make_node("CumSum", ["x", "axis"], ["y"], name="running")
     graph = onnx.helper.make_graph([node], "g", [port[0]], [port[1]], [axis])
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]), tmp_path / "m.onnx")
-    options: dict[str, Any] = {"past": (), "present": (), "logits": "y", "geometry": KvGeometry(layers=())}
+    ports = Signature(input_ids="x", logits="y")
     model = load_graph(tmp_path / "m.onnx")
     if device.is_host:
-        assert compile_model(model, device=device, **options).fallbacks == {"CumSum": 1}
+        assert compile_model(model, ports, device=device).fallbacks == {"CumSum": 1}
     else:
         with pytest.raises(ModelError, match=r"CumSum.*'running'.*only a slow version on the host"):
-            compile_model(model, device=device, **options)
+            compile_model(model, ports, device=device)

@@ -14,11 +14,11 @@ from onnx.reference import ReferenceEvaluator
 
 from warmcold.engine.contract.arrays import HOST, Device, silence
 from warmcold.engine.contract.errors import ModelError
-from warmcold.engine.graph.load import Node
 from warmcold.engine.kernels.arithmetic import Anchored, Free
 from warmcold.engine.kernels.call import Call
+from warmcold.engine.kernels.node import Node
 from warmcold.engine.kernels.table import find_kernel
-from warmcold.engine.kv.buffers import KvBuffers, KvSlot
+from warmcold.engine.kv.buffers import KvBuffers, KvOptions, KvSlot
 from warmcold.engine.kv.layout import KvGeometry, LayerKv, Part
 
 KV_HEADS, GROUP, WIDTH, LENGTH = 2, 3, 8, 150
@@ -138,7 +138,7 @@ class Subject:
         self.device = device
         geometry = KvGeometry(layers=(LayerKv(heads=KV_HEADS, head_dim=WIDTH, dtype=dtype),))
         options: dict[str, Any] = {"min_capacity": capacity, "max_context": LENGTH + 1, "poison": float("nan")}
-        self.buffers = KvBuffers(geometry, xp=device.xp, **options)
+        self.buffers = KvBuffers(geometry, device.xp, KvOptions(**options))
         self.run = build({"is_causal": 1, "scale": 0.3}, math=Anchored(device, 8), device=device)
 
     def steps(self, size: int, *arrays: Any) -> Any:

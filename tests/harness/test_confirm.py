@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,19 @@ import warmcold.engine.turn.identity
 import warmcold.engine.turn.reuse
 import warmcold.engine.turn.turn
 from warmcold.engine.kv.layout import Part
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.errors import NotShownError
+from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn, load
 from warmcold.harness.contract.verdict import Finding
-from warmcold.harness.conversations.drawing import for_each
+from warmcold.harness.conversations.drawing import drawn as seeded
 from warmcold.harness.conversations.profile import Profile
-from warmcold.harness.play.exact import Arms, ScenarioResult, Watch, run_scenario
+from warmcold.harness.play.exact import Lineup, ScenarioResult, run_scenario
 from warmcold.harness.reporting.files import RunFolder
-from warmcold.harness.run.verify import Request, verify
+from warmcold.harness.run.events import Event, FailureShrunk, LegFinished, ScenarioPlayed
+from warmcold.harness.run.player import Effort
+from warmcold.harness.run.target import Target
+from warmcold.harness.run.verify import verify
 from warmcold.harness.shrinking.confirm import confirm, in_ids, mark, smallest
 from warmcold.harness.shrinking.cost import turns_of
 
@@ -32,6 +36,7 @@ Patch = pytest.MonkeyPatch
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "fixtures" / "models" / "snap-gqa-shared"
+TARGET = Target(model=str(MODEL), subject="ort")
 CONVERSATIONS = ROOT / "tests" / "conversations"
 PLAIN = Scenario(
     title="six turns",
@@ -103,14 +108,7 @@ FAULTS: Mapping[str, Callable[[Patch], None]] = {
 
 def drawn(count: int) -> list[Scenario]:
     """Generated conversations, always the same."""
-    found: list[Scenario] = []
-
-    def keep(scenario: Scenario) -> bool:
-        found.append(scenario)
-        return True
-
-    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=3, play=keep)
-    return found
+    return list(seeded(Profile(vocab_size=61, longest=64), count=count, seed=3))
 
 
 def shown(arms: Arms, scenarios: list[Scenario]) -> ScenarioResult:
@@ -124,9 +122,9 @@ def test_a_fault_shrinks_to_three_turns(arms: Arms, monkeypatch: Patch, fault: s
     """At most three turns, no odd settings, a handful of tokens, and the same fingerprint, found within a few hundred tries."""
     FAULTS[fault](monkeypatch)
     file = {"saltless": "05-two-tenants-same-words", "shared_page": "01-tool-loop"}.get(fault, "08-one-token-at-a-time")
-    played = {"plain": [PLAIN], "generated": drawn(40), "hand-written": [load(CONVERSATIONS / f"{file}.json")]}
+    played = {"plain": [PLAIN], "generated": drawn(40), "hand-written": [load(CONVERSATIONS / f"{file}.json").scenario]}
     result = shown(arms, played[source])
-    shrunk = smallest(arms, result.scenario, result.findings[0], Watch(), seconds=600)
+    shrunk = smallest(arms, result.scenario, result.findings[0], Lineup(), seconds=600)
     assert mark(shrunk.finding) == mark(result.findings[0])
     assert mark(run_scenario(arms, shrunk.scenario).findings[0]) == mark(result.findings[0])
     assert shrunk.scenario.turns <= 3
@@ -139,7 +137,7 @@ def test_what_shows_only_once_is_not_deterministic(arms: Arms) -> None:
     """A healthy engine does not show it again, and that is said."""
     finding = Finding(check="tokens", arm="matched", message="", left="", right="")
     with pytest.raises(NotShownError, match="nondeterministic"):
-        smallest(arms, PLAIN, finding, Watch(), seconds=5)
+        smallest(arms, PLAIN, finding, Lineup(), seconds=5)
 
 
 def test_another_finding_is_not_the_same(arms: Arms, monkeypatch: Patch) -> None:
@@ -147,7 +145,7 @@ def test_another_finding_is_not_the_same(arms: Arms, monkeypatch: Patch) -> None
     swapped(monkeypatch)
     finding = Finding(check="tokens", arm="matched", message="", left="", right="")
     with pytest.raises(NotShownError):
-        smallest(arms, PLAIN, finding, Watch(), seconds=5)
+        smallest(arms, PLAIN, finding, Lineup(), seconds=5)
 
 
 def test_crashes_are_told_apart_by_their_exception() -> None:
@@ -174,9 +172,9 @@ def test_a_fresh_process_that_sees_nothing_says_so(arms: Arms, monkeypatch: Patc
     """The fault is planted in this process only, so a fresh one cannot confirm it."""
     swapped(monkeypatch)
     finding = run_scenario(arms, PLAIN).findings[0]
-    shrunk = smallest(arms, PLAIN, finding, Watch(), seconds=20)
+    shrunk = smallest(arms, PLAIN, finding, Lineup(), seconds=20)
     assert shrunk.confirmed is None
-    seen = confirm(shrunk, found=Request(model=MODEL, backend="ort").found(), threads=1)
+    seen = confirm(shrunk, found=TARGET.to_json(), threads=1)
     assert (seen.confirmed, seen.why) == (False, "the fresh process shows no difference")
 
 
@@ -184,46 +182,62 @@ def test_a_fresh_process_that_fails_says_so(arms: Arms, monkeypatch: Patch, tmp_
     """What it said comes along; nothing is taken for confirmed."""
     swapped(monkeypatch)
     finding = run_scenario(arms, PLAIN).findings[0]
-    shrunk = smallest(arms, PLAIN, finding, Watch(), seconds=20)
-    seen = confirm(shrunk, found=Request(model=tmp_path / "gone", backend="ort").found(), threads=1)
+    shrunk = smallest(arms, PLAIN, finding, Lineup(), seconds=20)
+    seen = confirm(shrunk, found=Target(model=str(tmp_path / "gone"), subject="ort").to_json(), threads=1)
     assert not seen.confirmed
     assert "gone" in (seen.why or "")
 
 
-def test_the_first_failure_of_a_leg_is_handed_over(arms: Arms, monkeypatch: Patch) -> None:
-    """Once, with its conversation and how it was watched, while the model is loaded."""
+def played(arms: Arms, *cases: str, **effort: Any) -> list[Event]:
+    """The events of a leg that plays `PLAIN` so many times and shrinks."""
+    wanted = Effort(examples=0, shrink_s=20.0, threads=1, **effort)
+    return list(verify(TARGET, wanted, [(name, PLAIN) for name in cases], arms))
+
+
+def test_the_first_failure_of_a_leg_is_shrunk(arms: Arms, monkeypatch: Patch) -> None:
+    """Once, right after it was played, while the model is loaded; the leg goes on then if it is to."""
     swapped(monkeypatch)
-    seen: list[Any] = []
-    request = Request(
-        model=MODEL, backend="ort", examples=0, cases=[("a", PLAIN), ("b", PLAIN)], keep_going=True,
-        on_failure=lambda *given: seen.append(given),
-    )  # fmt: skip
-    leg = verify(request, lambda event: None, arms)
-    assert leg.scenarios == 2
-    ((given, watch, played),) = seen
-    assert given is arms
-    assert watch == Watch()
-    assert (played.origin, played.result.scenario) == ("a", PLAIN)
+    events = played(arms, "a", "b", keep_going=True)
+    kinds = [type(event) for event in events[1:]]
+    assert kinds == [ScenarioPlayed, FailureShrunk, ScenarioPlayed, LegFinished]
+    told = events[2]
+    assert isinstance(told, FailureShrunk)
+    assert (told.number, told.before.scenario) == (1, PLAIN)
+    assert told.shrunk is not None
+    assert told.shrunk.scenario.turns == 1
+    assert (told.shrunk.confirmed, told.shrunk.why) == (False, "the fresh process shows no difference")
+
+
+def test_a_failure_that_does_not_show_again_says_so(arms: Arms, faulty: Callable[..., Arms]) -> None:
+    """Nothing is shrunk, and why."""
+    turns = 0
+
+    def once(real: Callable[..., Observation], op: Turn, prompt: Sequence[int]) -> Observation:
+        nonlocal turns
+        turns += 1
+        seen = real(op, prompt)
+        return replace(seen, tokens=(*seen.tokens[:-1], (seen.tokens[-1] + 1) % 61)) if turns == 1 else seen
+
+    told = played(faulty(turn=once), "a")[2]
+    assert isinstance(told, FailureShrunk)
+    assert told.shrunk is None
+    assert "nondeterministic" in told.why
 
 
 def test_the_run_folder_holds_both(arms: Arms, monkeypatch: Patch, tmp_path: Path) -> None:
     """The original, beside it the small one and a script; the report tells the small one in words."""
     swapped(monkeypatch)
     folder = RunFolder(tmp_path / "run")
-
-    def on_failure(arms: Arms, watch: Watch, played: Any) -> None:
-        shrunk = smallest(arms, PLAIN, played.result.findings[0], watch, seconds=20)
-        folder.add(played, replace(shrunk, confirmed=False, why="not asked"))
-
-    request = Request(model=MODEL, backend="ort", examples=0, cases=[("a", PLAIN)], on_failure=on_failure)
-    verify(request, folder, arms)
+    for event in played(arms, "a"):
+        folder(event)
     data = folder.close()
     names = {path.name for path in (tmp_path / "run" / "cases").iterdir()}
     assert names == {f"ort-cpu-{MODEL.name}-1{end}" for end in (".json", ".shrunk.json", ".py")}
     (file,) = data["shrunk"]
-    assert load(Path(data["cases"][0])) == PLAIN
-    assert load(Path(file)).turns == 1
-    found = json.loads(Path(file).read_text())["found"]
+    assert load(Path(data["cases"][0])).scenario == PLAIN
+    small = load(Path(file))
+    assert small.scenario.turns == 1
+    found = small.found
     assert (found["model"], found["leg"], found["confirmed"]) == (str(MODEL), "ort-cpu", False)
     text = (tmp_path / "run" / "report.md").read_text()
     told = text.split("## Shortest conversation that shows it")[1]

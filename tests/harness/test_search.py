@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from warmcold.harness.contract.errors import NotShownError
 from warmcold.harness.contract.scenario import NewSession, Rewind, Scenario, Settings, Turn, from_json, load, resolve
-from warmcold.harness.conversations.drawing import for_each
+from warmcold.harness.conversations.drawing import drawn as seeded
 from warmcold.harness.conversations.profile import Profile
 from warmcold.harness.shrinking import moves
 from warmcold.harness.shrinking.cost import cost, renamed, token_count, turns_of
@@ -27,17 +27,13 @@ Same = Callable[[Scenario], bool]
 
 def drawn(count: int) -> list[Scenario]:
     """Generated conversations, always the same."""
-    found: list[Scenario] = []
-
-    def keep(scenario: Scenario) -> bool:
-        found.append(scenario)
-        return True
-
-    for_each(Profile(vocab_size=61, longest=64), count=count, seed_value=11, play=keep)
-    return found
+    return list(seeded(Profile(vocab_size=61, longest=64), count=count, seed=11))
 
 
-ALL = [*((path.stem, load(path)) for path in CONVERSATIONS), *((f"drawn {n}", s) for n, s in enumerate(drawn(12)))]
+ALL = [
+    *((path.stem, load(path).scenario) for path in CONVERSATIONS),
+    *((f"drawn {n}", s) for n, s in enumerate(drawn(12))),
+]
 EACH = pytest.mark.parametrize("scenario", [s for _, s in ALL], ids=[name for name, _ in ALL])
 
 

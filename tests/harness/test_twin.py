@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmcold.harness.arms.twin import Prediction, Twin
+from warmcold.harness.arms.twin import Prediction, Twin, published_by
+from warmcold.harness.contract.observation import PageKey
 from warmcold.harness.contract.scenario import Settings
 
 A = tuple(range(10))
@@ -139,12 +140,15 @@ def test_a_turn_that_samples_nothing_still_holds_its_prompt() -> None:
 def test_rewind() -> None:
     """It declines beyond what is held and changes nothing then; to what is held it is True."""
     of = after_a(pages=0)
-    assert (of.held("s"), of.rewind("s", 13), of.held("s")) == (12, False, 12)
-    assert (of.rewind("s", 12), of.held("s")) == (True, 12)
-    assert (of.rewind("s", 5), of.held("s")) == (True, 5)
+    assert [of.rewinds("s", n) for n in (13, 12, 5, 0)] == [False, True, True, True]
+    assert (of.held("s"), of.rewinds("t", 0)) == (12, False)
+    of.rewind("s", 12)
+    assert of.held("s") == 12
+    of.rewind("s", 5)
+    assert of.held("s") == 5
     assert said(of.predict("s", CONTEXT, None)) == (5, "retained", "current")
-    assert of.rewind("s", 6) is False
-    assert of.rewind("nobody", 0) is False
+    assert of.rewinds("s", 6) is False
+    assert of.rewinds("nobody", 0) is False
 
 
 def test_after_a_rewind_the_pages_have_more() -> None:
@@ -197,7 +201,7 @@ def test_a_failed_turn_drops_its_session() -> None:
     of = after_a()
     plan = of.predict("s", B, None)
     may = of.fail("s", B, None, plan)
-    assert may == of.published | of.keys(B, None)
+    assert may == of.published | published_by(B, None, 4)
     assert (of.held("s"), of.predict("s", (*CONTEXT, 5), None).source) == (0, "paged")
 
 
@@ -241,13 +245,13 @@ def test_published_are_the_boundaries_and_the_full_length() -> None:
 @pytest.mark.parametrize(("fed", "lengths"), [(1, [1]), (3, [3]), (4, [4]), (5, [4, 5]), (8, [4, 8]), (9, [4, 8, 9])])
 def test_keys_by_length(fed: int, lengths: list[int]) -> None:
     """Every boundary below, and the whole, once."""
-    assert sorted(len(key[1]) for key in twin().keys(tuple(range(fed)), None)) == lengths
+    assert sorted(len(key.tokens) for key in published_by(tuple(range(fed)), None, 4)) == lengths
 
 
 @pytest.mark.parametrize(("length", "above"), [(1, None), (4, None), (5, 4), (8, 4), (9, 8), (11, 8)])
 def test_the_parent_is_one_page_shorter(length: int, above: int | None) -> None:
     """The boundary strictly below; a first page has none."""
-    parent = twin().parent(("x", tuple(range(length))))
+    parent = PageKey("x", tuple(range(length))).parent(4)
     assert parent == (("x", tuple(range(above))) if above else None)
 
 

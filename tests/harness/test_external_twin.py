@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from warmcold.harness.arms.external_twin import ForeignTwin
+from warmcold.harness.arms.external_twin import ExternalTwin
+from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Settings
 from warmcold.harness.contract.subject import ReuseModel
 
 HELD = tuple(range(20))
 
 
-def twin(**model: object) -> ForeignTwin:
+def twin(**model: object) -> ExternalTwin:
     """One that has seen `HELD`, whose last token was sampled and not fed, on session s under no salt."""
-    made = ForeignTwin(settings=Settings(pages=0), stateful=True, max_context=64, model=ReuseModel(**model))  # type: ignore[arg-type]
+    made = ExternalTwin(settings=Settings(pages=0), stateful=True, max_context=64, model=ReuseModel(**model))  # type: ignore[arg-type]
     plan = made.predict("s", HELD[:10], None)
     assert plan.reused == 0
     made.finish("s", HELD, HELD[:19], None, plan)
@@ -65,21 +66,32 @@ def test_hits_are_multiples_of_the_granularity() -> None:
 def test_a_rewound_session_holds_less() -> None:
     """What a session was rewound to is all that it can reuse."""
     seen = twin()
-    assert seen.rewind("s", 6)
+    assert seen.rewinds("s", 6) is None
+    seen.rewind("s", 6)
     assert seen.predict("s", (*HELD, 90), None).reused == 6
 
 
-def test_a_plan_can_be_cut_to_what_was_seen() -> None:
-    """An engine that may reuse less is matched with what it did."""
-    seen = twin()
-    plan = seen.cut(seen.predict("s", (*HELD, 90), None), (*HELD, 90), 4)
-    assert (plan.reused, plan.prefill, plan.source) == (4, (17,), "retained")
-    assert seen.cut(plan, (*HELD, 90), 0).source == "none"
+@pytest.mark.parametrize(("reused", "source"), [(19, "retained"), (4, "retained"), (0, "none")])
+def test_a_plan_follows_what_was_seen(reused: int, source: str) -> None:
+    """An engine that may reuse less is matched with what it did, in its own calls; the most that it may reuse stays."""
+    prompt, seen = (*HELD, 90), twin()
+    said = Observation(tokens=(7,), stop="length", reused=reused, rows=(len(prompt) - reused, 1))
+    plan = seen.follow(seen.predict("s", prompt, None), prompt, said)
+    assert (plan.reused, plan.bound, plan.source, plan.rows) == (reused, 19, source, (21 - reused, 1))
+    assert seen.fed(prompt, (7,), plan, None) == (*prompt, 7)
+
+
+@pytest.mark.parametrize("reused", [None, 20, -1])
+def test_a_count_that_cannot_be_is_not_followed(reused: int | None) -> None:
+    """More than the bound, or no count at all: the matched arm plays what was predicted, and `reuse` says the rest."""
+    prompt, seen = (*HELD, 90), twin()
+    plan = seen.predict("s", prompt, None)
+    assert seen.follow(plan, prompt, Observation(tokens=(), stop="length", reused=reused, rows=(1,))) == plan
 
 
 def test_without_state_nothing_is_reused() -> None:
     """Whatever it declares."""
-    stateless = ForeignTwin(
+    stateless = ExternalTwin(
         settings=Settings(pages=0), stateful=False, max_context=64, model=ReuseModel(scope="engine")
     )
     plan = stateless.predict("s", HELD, None)
