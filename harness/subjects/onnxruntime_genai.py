@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from typing_extensions import override
 
 from ..arms.compare import common_prefix
 from ..contract.errors import RefusedError, SubjectError
-from ..contract.observation import Kv, Observation, Tokens
+from ..contract.observation import Array, Kv, Observation, Tokens
 from ..contract.scenario import Settings, Turn
 from ..contract.subject import Capabilities, Instance, Operation, Recompute, Subject
 from ..contract.verdict import Level
@@ -62,10 +62,10 @@ class Generator(Protocol):
     def get_sequence(self, index: int) -> NDArray[np.int32]:
         """All tokens of it."""
 
-    def get_input(self, name: str) -> NDArray[Any]:
+    def get_input(self, name: str) -> Array:
         """What the last model call was fed."""
 
-    def get_output(self, name: str) -> NDArray[Any]:
+    def get_output(self, name: str) -> Array:
         """What it gave."""
 
 
@@ -365,7 +365,7 @@ class GenaiInstance(Instance):
         return most if op.cancel_after is None else min(most, op.cancel_after)
 
 
-def _rows(get: Callable[[str], NDArray[Any]], ports: Ports, n: int) -> Kv:
+def _rows(get: Callable[[str], Array], ports: Ports, n: int) -> Kv:
     return tuple((np.array(get(key)[0, :, :n]), np.array(get(value)[0, :, :n])) for key, value in ports)
 
 

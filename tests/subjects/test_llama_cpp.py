@@ -17,6 +17,7 @@ from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.scenario import Fork, NewSession, Scenario, Turn
 from warmcold.harness.contract.verdict import Level
+from warmcold.harness.conversations.drawing import drawn
 from warmcold.harness.conversations.profile import Profile
 from warmcold.harness.play.exact import Lineup, ScenarioResult, run_scenario
 from warmcold.harness.subjects.llama_cpp.replay import read_state

@@ -17,6 +17,7 @@ from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.observation import Kv, Observation, Tokens
 from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.run.events import LegFinished
 from warmcold.harness.run.player import Effort
 from warmcold.harness.run.target import Target
 from warmcold.harness.run.verify import judged as conclude
@@ -46,7 +47,7 @@ def opened(subject: Any) -> Any:
     return subject.open(Settings(), poison=None)
 
 
-def judged(subject: Any, examples: int) -> Any:
+def judged(subject: Any, examples: int) -> LegFinished:
     """What the harness concludes of generated conversations; raw ONNX Runtime is matched arm and oracle."""
     assert subject.onnx is not None
     target = Target(model=str(subject.model), subject="onnxruntime_genai")
@@ -58,7 +59,7 @@ def test_a_healthy_library_passes_at_the_highest_level_it_shows(genai: ModuleTyp
     """Rewound and appended, logits and KV are bit for bit those of raw ONNX Runtime, with one KV buffer and with two."""
     seen = judged(genai.OnnxRuntimeGenai(MODEL, threads=1, share_buffer=share_buffer), examples=12)
     assert seen.verdict is Verdict.PASS, seen.findings
-    assert seen.reused_turns > 0
+    assert seen.count.reused_turns > 0
     for check in ("logits", "kv_seed", "kv_end", "tokens", "cold", "oracle"):
         assert seen.checks[check].compared > 0, check
 

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.subjects.options import Natural, Positions, converted, texts
 from warmcold.harness.subjects.tokenizer import TokenizerFile
+from warmcold.harness.subjects.transformers.network import TransformersOptions
 
 from .conftest import ROOT
 
@@ -55,6 +56,15 @@ def test_a_wrong_option_is_told_what_to_give(name: str, value: object, said: str
 def test_reports_show_what_is_set() -> None:
     """As it is written on the command line."""
     assert texts(Options(shared=False)) == {"way": "this", "seed": 0, "wait": 1.0, "shared": "false"}
+
+
+@pytest.mark.parametrize(
+    ("given", "asks"),
+    [({}, True), ({"record": "yes"}, False), ({"ask": "no"}, False), ({"ask": "yes", "record": "yes"}, True)],
+)
+def test_a_recording_cache_is_not_asked_unless_told(given: dict[str, str], asks: bool) -> None:
+    """What it has recorded can be cropped whatever it says."""
+    assert converted(TransformersOptions, given, "transformers").asks is asks
 
 
 def test_a_tokenizer_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:

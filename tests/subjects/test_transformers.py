@@ -18,6 +18,7 @@ from warmcold.harness.contract.errors import RefusedError, SubjectError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Settings, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
+from warmcold.harness.run.events import LegFinished
 from warmcold.harness.run.player import Effort
 from warmcold.harness.run.target import Target
 from warmcold.harness.run.verify import judged as conclude
@@ -54,7 +55,7 @@ def directory(where: Path, kind: str, **more: Any) -> Path:
     return where
 
 
-def judged(subject: Any, examples: int = 4) -> Any:
+def judged(subject: Any, examples: int = 4) -> LegFinished:
     """What the harness concludes of generated conversations."""
     target = Target(model=str(subject.model), subject="transformers")
     return conclude(target, Effort(examples=examples, threads=1), arms=Arms.of(subject, threads=1))
@@ -85,7 +86,7 @@ def test_what_cannot_always_be_rewound_passes_too(
     """Windows and states: where the library refuses to crop, the turn begins afresh, and no bit differs."""
     seen = judged(adapter.Transformers(directory(tmp_path, kind, **more), threads=1, **options))
     assert seen.verdict is Verdict.PASS, seen.findings
-    assert seen.reused_turns > 0
+    assert seen.count.reused_turns > 0
 
 
 def swapped(self: Any, live: Any, n: int) -> bool:

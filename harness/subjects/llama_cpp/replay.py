@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from typing_extensions import override
 
-from ...contract.observation import Kv, Pair
+from ...contract.observation import Array, Kv, Pair
 from ...contract.subject import Loop
 
 Foreign = Any
@@ -26,8 +26,6 @@ _DTYPES: dict[int, DTypeLike] = {0: np.float32, 1: np.float16}
 
 _KNOWN = 8
 """A turn asks for two: where it starts, and its end, where the session's next turn may start."""
-
-Rows = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -198,14 +196,14 @@ class _Reader:
         values = [(self._columns(cells) if transposed else self._rows(cells))[:, order] for _ in range(layers)]
         return list(zip(keys, values, strict=True))
 
-    def _rows(self, cells: int) -> Rows:
+    def _rows(self, cells: int) -> Array:
         """A cell after the other: `[heads, cells, head_dim]`."""
         kind, size = int(self._number(np.int32)), int(self._number(np.uint64))
         dtype = np.dtype(_DTYPES.get(kind, np.uint8))
         heads = self._heads if kind in _DTYPES else 1
         return self._array(dtype, cells * size // dtype.itemsize).reshape(cells, heads, -1).swapaxes(0, 1)
 
-    def _columns(self, cells: int) -> Rows:
+    def _columns(self, cells: int) -> Array:
         """A channel after the other, as values without flash attention: `[heads, cells, head_dim]`."""
         kind = int(self._number(np.int32))
         _, width = self._number(np.uint32), int(self._number(np.uint32))
@@ -214,7 +212,7 @@ class _Reader:
     def _number(self, dtype: DTypeLike) -> int:
         return int(self._array(dtype, 1)[0])
 
-    def _array(self, dtype: DTypeLike, count: int) -> Rows:
-        found: Rows = np.frombuffer(self._data, dtype, count, self._at)
+    def _array(self, dtype: DTypeLike, count: int) -> Array:
+        found: Array = np.frombuffer(self._data, dtype, count, self._at)
         self._at += found.nbytes
         return found

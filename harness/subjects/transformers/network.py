@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ...contract.errors import SubjectError
-from ...contract.observation import Pair
+from ...contract.observation import Array, Pair
 from ..options import Natural, Positions
 
 Foreign = Any
@@ -161,9 +161,9 @@ def arrays(state: State) -> Pair:
     return first, as_numpy(recurrent[0]) if recurrent is not None else NOTHING[1]
 
 
-def as_numpy(tensor: Foreign) -> NDArray[Any]:
+def as_numpy(tensor: Foreign) -> Array:
     """A copy that the caller owns."""
-    array: NDArray[Any] = tensor.detach().contiguous().numpy().copy()
+    array: Array = tensor.detach().contiguous().numpy().copy()
     return array
 
 
