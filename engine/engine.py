@@ -240,7 +240,7 @@ class Engine:
         prompt = self._checked(prompt_ids)
         if unknown := {name: value for name, value in request.items() if name not in RequestOptions.__annotations__}:
             raise UsageError(
-                f"{unknown}: a request takes {sorted(RequestOptions.__annotations__)} and no other condition"
+                f"{unknown!s:.200}: a request takes {sorted(RequestOptions.__annotations__)} and no other condition"
             )
         reuse = request.get("reuse", True)
         identity = self.identity(request.get("salt")) if reuse else None

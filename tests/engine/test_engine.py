@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from warmcold.engine import (
     StopReason,
     UsageError,
 )
+from warmcold.engine.engine import EngineKeywords, EngineOptions
 from warmcold.fixtures import closed_forms
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
@@ -282,6 +286,21 @@ def test_a_bad_option_is_a_usage_error(options: dict[str, Any], message: str) ->
     """With the value and what is allowed; an unknown option is an error."""
     with pytest.raises(UsageError, match=message):
         Engine.load(SNAP, **options)
+
+
+def test_every_option_may_be_given_as_a_keyword() -> None:
+    """What type checkers accept at `Engine.load` is what there is."""
+    assert set(EngineKeywords.__annotations__) == {field.name for field in fields(EngineOptions)}
+
+
+def test_a_runtime_is_imported_only_when_asked_for() -> None:
+    """A native engine runs where ONNX Runtime and CuPy are not installed."""
+    code = (
+        "import sys; from warmcold.engine import Engine; "
+        f"Engine.load({str(SNAP)!r}, backend='native').generate((1, 2)); "
+        "sys.exit(bool({'onnxruntime', 'cupy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_missing_model_is_a_model_error(tmp_path: Path) -> None:
