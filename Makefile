@@ -12,13 +12,21 @@ SMOLLM2 := models/smollm2-fused
 # Two test processes: this is what two cores carry.
 JOBS ?= 2
 
-.PHONY: verify test subjects transformers llama lint fixtures mutate models clean
+.PHONY: verify test wheel soak subjects transformers llama lint fixtures mutate models clean
 
 verify: $(SMOLLM2) ## the main job: built-in fixtures and the real SmolLM2-135M, both backends
 	$(RUN)/warmcold verify $$(ls -d fixtures/models/*/) $(SMOLLM2) --backend both --examples 10 --time 60
 
 test: models ## the tests: every law, every leg; the subjects that need an environment of their own are in `make subjects`
 	$(RUN)/python -m pytest -n $(JOBS) --dist worksteal --require-legs cpu -m "not transformers and not llama_cpp"
+
+wheel: .venv/.ready ## build the wheel, install it outside the tree, try it as a stranger would
+	$(BIN)/python scripts/check_wheel
+
+# Fresh examples of every property test, round after round; see CONTRIBUTING.md.
+MINUTES ?= 10
+soak: .venv/.ready ## the state machines and property tests on fresh randomness, for MINUTES; a finding comes with its seed
+	$(RUN)/python scripts/soak laws --minutes $(MINUTES)
 
 subjects: transformers llama ## the tests of the subjects that need an environment of their own (llama.cpp is compiled: ten minutes)
 
@@ -67,7 +75,14 @@ clean:
 	rm -rf .venv .venv-transformers .venv-llama models mutants reports/*/ build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 .PHONY: mutmut
-mutmut: .venv/.ready ## mutate the pure core line by line; each mutant dies by a test or is argued
-	rm -rf mutants
-	env -u CI $(RUN)/mutmut run --max-children $(JOBS)
+mutmut: build/mutmut ## mutate the pure core line by line; each mutant dies by a test or is argued
+	cd build/mutmut && env -u CI OMP_NUM_THREADS=$(THREADS) OPENBLAS_NUM_THREADS=$(THREADS) ../../$(BIN)/mutmut run --max-children $(JOBS) $(MUTANTS)
 	$(BIN)/python -m warmcold.mutations.mutmut_report
+
+# mutmut does not follow links, and keeps verdicts of an older source: a fresh tree of plain folders each time.
+.PHONY: build/mutmut
+build/mutmut: .venv/.ready
+	rm -rf $@
+	mkdir -p $@
+	cp -RL src fixtures tests pyproject.toml $@
+	find $@ -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,7 @@
 """Judges a run of mutmut: `python -m warmcold.mutations.mutmut_report` writes `reports/mutmut.json` and `reports/mutmut.md`.
 
+The run lies in `build/mutmut`, or in the folder that is given: `make mutmut` builds it, since mutmut cannot follow links.
+
 Exits with 1 when a mutant is unexplained, an explanation is stale or refuted, a function is without mutants and not
 listed, or a canary says that the run could not see. Explanations lie in `mutmut_equivalent.json` beside this file.
 """
@@ -16,8 +18,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from .mutmut_results import Mutated, Status, read_mutants, unmutated
+from .mutmut_results import SOURCE, Mutated, Status, read_mutants, unmutated
 
+BUILT = Path("build/mutmut")
 CANARY = "mutations/canary.py"
 UNEXPLAINED = "UNEXPLAINED"
 
@@ -123,10 +126,10 @@ def write(run: Run, folder: Path) -> Path:
     return page
 
 
-def main(root: Path) -> int:
-    """Judge the run in `root`, write the reports there, say what is wrong; 0 when nothing is."""
+def main(root: Path, reports: Path) -> int:
+    """Judge the run in `root`, write the reports into `reports`, say what is wrong; 0 when nothing is."""
     run = judge(root, load_explanations(Path(__file__).with_name("mutmut_equivalent.json")))
-    page = write(run, root / "reports")
+    page = write(run, reports)
     for problem in run.problems:
         print(problem)
     print(f"{'FAIL' if run.problems else 'PASS'}: {_words(_counts(run.mutants))}; see {page}")
@@ -136,9 +139,8 @@ def main(root: Path) -> int:
 def _wanted(root: Path) -> list[str]:
     """The files that `[tool.mutmut]` names, whether or not a mutant came of them."""
     patterns = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutmut"]["only_mutate"]
-    tops = sorted({pattern.partition("/")[0] for pattern in patterns})
-    paths = [path.relative_to(root).as_posix() for top in tops for path in sorted((root / top).rglob("*.py"))]
-    return [path for path in paths if any(fnmatch(path, pattern) for pattern in patterns)]
+    paths = [path.relative_to(root).as_posix() for path in sorted((root / SOURCE).rglob("*.py"))]
+    return [path.removeprefix(f"{SOURCE}/") for path in paths if any(fnmatch(path, pattern) for pattern in patterns)]
 
 
 def _canaries(mutants: Sequence[Mutated]) -> Iterator[str]:
@@ -211,4 +213,4 @@ def _bullets(head: str, lines: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path.cwd()))
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else BUILT, Path("reports")))

@@ -1,5 +1,8 @@
 """What a run of mutmut left under `mutants/`: each mutant, its verdict, its diff, and the test that killed it.
 
+mutmut runs in a tree built for it, with `src/warmcold` as plain folders. A file is named here as readers know it, from
+that folder on: `engine/turn/reuse.py`.
+
 mutmut keeps exit codes per mutant (`<file>.meta`) and all variants of a function in one generated file. It has neither a
 report nor identifiers that survive an edit, so a mutant is known here by a hash of what it changes.
 """
@@ -15,7 +18,9 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+
+SOURCE = "src/warmcold"
+PACKAGE = "warmcold"
 
 
 class Status(StrEnum):
@@ -58,17 +63,18 @@ class Mutated:
 
 def read_mutants(root: Path) -> list[Mutated]:
     """Every mutant of the run whose `mutants/` lies in `root`. FileNotFoundError where there is none."""
-    metas = sorted((root / "mutants").rglob("*.py.meta"))
+    mutants = root / "mutants"
+    metas = sorted((mutants / SOURCE).rglob("*.py.meta"))
     if not metas:
-        raise FileNotFoundError(f"no *.py.meta below {root / 'mutants'}; let `mutmut run` finish first")
-    return [mutant for meta in metas for mutant in _of_file(root / "mutants", meta)]
+        raise FileNotFoundError(f"no *.py.meta below {mutants / SOURCE}; let `make mutmut` finish first")
+    return [mutant for meta in metas for mutant in _of_file(mutants, meta)]
 
 
 def unmutated(root: Path, path: str, keys: set[str]) -> Iterator[str]:
     """Names of the functions of a source file that hold code and yet have no mutant among `keys`."""
-    module = ".".join(Path(path).with_suffix("").parts)
+    module = ".".join((PACKAGE, *Path(path).with_suffix("").parts))
     stems = {key.partition("__mutmut_")[0] for key in keys}
-    tree = ast.parse((root / path).read_text(encoding="utf-8"))
+    tree = ast.parse((root / SOURCE / path).read_text(encoding="utf-8"))
     for name, node in _functions(tree):
         owner, _, own = name.rpartition(".")
         stem = f"{module}.xǁ{owner}ǁ{own}" if owner else f"{module}.x_{own}"
@@ -88,7 +94,7 @@ def _of_file(mutants: Path, meta: Path) -> Iterator[Mutated]:
     if not codes:
         return
     generated = meta.with_suffix("")
-    path = generated.relative_to(mutants).as_posix()
+    path = generated.relative_to(mutants / SOURCE).as_posix()
     variants = _variants(generated.read_text(encoding="utf-8"))
     seen: Counter[str] = Counter()
     for key, code in codes.items():
@@ -114,7 +120,7 @@ def _killer(mutants: Path, key: str) -> Killer | None:
     path = mutants / ".killers" / f"{key}.json"
     if not path.exists():
         return None
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    record: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
     return Killer(**{name: record[name] for name in ("nodeid", "when", "exception", "message")})
 
 

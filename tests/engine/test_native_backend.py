@@ -25,7 +25,7 @@ from warmcold.engine.package.resolve import ModelSpec, resolve
 from warmcold.fixtures.closed_forms import load as load_closed_form
 
 ROOT = Path(warmcold.fixtures.__file__).parent
-BUILT = ROOT.parent / "models"
+BUILT = Path(__file__).parents[2] / "models"
 ZOO = sorted(path.name for path in (ROOT / "zoo").iterdir() if path.is_dir())
 SNAP = ["snap-decomposed", "snap-gqa-growing", "snap-gqa-shared", "snap-square"]
 NAN = float("nan")

@@ -12,7 +12,7 @@ from warmcold.mutations.mutmut_report import Explanations, judge, to_json, to_ma
 from warmcold.mutations.mutmut_results import Mutated, Status, read_mutants
 
 CORE = "core/sums.py"
-KEY = "core.sums.x_plus__mutmut_"
+KEY = "warmcold.core.sums.x_plus__mutmut_"
 SOURCE = '''"""Sums."""
 
 def plus(a, b):
@@ -42,6 +42,7 @@ VARIANTS = {
     "2": ("b > 0", "a - b", "a + b"),
     "3": ("b > 0", "a + b", "a - b"),
 }
+PATTERNS = '[tool.mutmut]\nonly_mutate = ["src/warmcold/core/*.py", "src/warmcold/mutations/canary.py"]\n'
 LISTED = {f"{CORE}:Sums.nothing": "a property; a test says 0"}
 CALL = {"nodeid": "tests/test_sums.py::test_plus", "when": "call", "exception": "AssertionError", "message": "3 != 1"}
 
@@ -57,9 +58,12 @@ class Planted:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        plant(root / "pyproject.toml", '[tool.mutmut]\nonly_mutate = ["core/*.py", "mutations/canary.py"]\n')
-        plant(root / CORE, SOURCE)
-        plant(root / "mutations" / "canary.py", "def seen(n):\n    return n\n\n\ndef unseen(n):\n    return n\n")
+        plant(root / "pyproject.toml", PATTERNS)
+        plant(root / "src" / "warmcold" / CORE, SOURCE)
+        plant(
+            root / "src" / "warmcold" / "mutations" / "canary.py",
+            "def seen(n):\n    return n\n\n\ndef unseen(n):\n    return n\n",
+        )
         self.canaries(seen=1, unseen=0)
         self.ran({"1": 1, "2": 1, "3": 1})
 
@@ -69,9 +73,11 @@ class Planted:
         text = "".join(
             f"def x_{n}__mutmut_orig(n):\n    return n\ndef x_{n}__mutmut_1(n):\n    return 0\n" for n in both
         )
-        codes: dict[str, int | None] = {f"mutations.canary.x_{name}__mutmut_1": code for name, code in both.items()}
+        codes: dict[str, int | None] = {
+            f"warmcold.mutations.canary.x_{name}__mutmut_1": code for name, code in both.items()
+        }
         self._run("mutations/canary.py", text, codes)
-        self.killer("mutations.canary.x_seen__mutmut_1")
+        self.killer("warmcold.mutations.canary.x_seen__mutmut_1")
 
     def ran(self, codes: Mapping[str, int | None], variants: Mapping[str, tuple[str, str, str]] = VARIANTS) -> None:
         """The mutants of `plus`, with their exit codes; each that was killed has a record of a failed call."""
@@ -94,8 +100,9 @@ class Planted:
         return list(judge(self.root, Explanations(**{"no_mutants": LISTED, **explained})).problems)
 
     def _run(self, path: str, text: str, codes: Mapping[str, int | None]) -> None:
-        plant(self.root / "mutants" / path, text)
-        plant(self.root / "mutants" / f"{path}.meta", json.dumps({"exit_code_by_key": codes}))
+        generated = self.root / "mutants" / "src" / "warmcold" / path
+        plant(generated, text)
+        plant(generated.with_suffix(".py.meta"), json.dumps({"exit_code_by_key": codes}))
 
 
 @pytest.fixture
@@ -115,7 +122,7 @@ def test_a_run_without_survivors_passes(run: Planted) -> None:
 
 def test_where_nothing_ran_there_is_nothing_to_judge(tmp_path: Path) -> None:
     """The message says what to do first."""
-    with pytest.raises(FileNotFoundError, match="mutmut run"):
+    with pytest.raises(FileNotFoundError, match="make mutmut"):
         read_mutants(tmp_path)
 
 
@@ -210,7 +217,7 @@ def test_functions_without_mutants_are_listed_or_a_problem(run: Planted) -> None
 
 def test_a_file_that_was_not_mutated_is_noticed(run: Planted) -> None:
     """All its functions are blind: a pattern that matched nothing must not look like success."""
-    plant(run.root / "core" / "more.py", "def minus(a, b):\n    return a - b\n")
+    plant(run.root / "src" / "warmcold" / "core" / "more.py", "def minus(a, b):\n    return a - b\n")
     assert any(line.startswith("BLIND core/more.py:minus") for line in run.problems())
 
 
