@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from ..command import command
 from .backends.registry import BACKENDS
 from .contract.errors import UsageError, WarmcoldError
 from .contract.request import Completion, SamplingParams
@@ -30,60 +32,83 @@ Temperature = Annotated[float, typer.Option(help="0 is greedy.")]
 Seed = Annotated[int, typer.Option(help="Seed of the sampler.")]
 
 
-@app.command()
-def generate(
-    model: Model,
-    prompt: Annotated[str | None, typer.Option(help="Prompt as text, by the model's own tokenizer.")] = None,
-    prompt_ids: Annotated[str | None, typer.Option(help="Prompt as token ids: '[1, 2, 3]'.")] = None,
-    turns: Annotated[Path | None, typer.Option(help="Several turns on one session; see docs/formats.md.")] = None,
-    max_new_tokens: Count = 32,
-    temperature: Temperature = 0.0,
-    top_k: Annotated[int, typer.Option(help="Keep the k most probable; 0 is off.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Keep the least set that reaches this probability.")] = 1.0,
-    seed: Seed = 0,
-    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the reply; repeatable.")] = None,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False,
-    cold: Annotated[bool, typer.Option("--cold", help="Reuse nothing.")] = False,
-    backend: Backend = "native",
-    device: Device = "cpu",
-    numerics: Numerics = "invariant",
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """What `chat` takes."""
+
+    model: Model
+    max_new_tokens: Count = 256
+    temperature: Temperature = 0.0
+    seed: Seed = 0
+    backend: Backend = "native"
+    device: Device = "cpu"
+    numerics: Numerics = "invariant"
+
+    def load(self) -> Engine:
+        """The model on the backend asked for."""
+        return Engine.load(self.model, backend=self.backend, device=self.device, numerics=self.numerics)
+
+    def params(self) -> SamplingParams:
+        """How to sample."""
+        return SamplingParams(max_new_tokens=self.max_new_tokens, temperature=self.temperature, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate(Chat):
+    """What `generate` takes."""
+
+    max_new_tokens: Count = 32
+    prompt: Annotated[str | None, typer.Option(help="Prompt as text, by the model's own tokenizer.")] = None
+    prompt_ids: Annotated[str | None, typer.Option(help="Prompt as token ids: '[1, 2, 3]'.")] = None
+    turns: Annotated[Path | None, typer.Option(help="Several turns on one session; see docs/formats.md.")] = None
+    top_k: Annotated[int, typer.Option(help="Keep the k most probable; 0 is off.")] = 0
+    top_p: Annotated[float, typer.Option(help="Keep the least set that reaches this probability.")] = 1.0
+    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the reply; repeatable.")] = None
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after an end token.")] = False
+    cold: Annotated[bool, typer.Option("--cold", help="Reuse nothing.")] = False
     as_json: Annotated[
         bool, typer.Option("--json", help="Print tokens, reused, prefilled, reason, stop of each turn.")
-    ] = False,
-) -> None:
+    ] = False
+
+    def params(self) -> SamplingParams:
+        """How to sample."""
+        return replace(
+            super().params(),
+            top_k=self.top_k,
+            top_p=self.top_p,
+            stop=tuple(self.stop or ()),
+            ignore_eos=self.ignore_eos,
+        )
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The turns to play. Raises UsageError."""
+        if sum(value is not None for value in (self.prompt, self.prompt_ids, self.turns)) != 1:
+            raise UsageError("give exactly one of --prompt, --prompt-ids and --turns")
+        if self.turns is not None:
+            return _turns(self.turns)
+        return [{"append": _ids(self.prompt_ids) if self.prompt_ids else self.prompt}]
+
+
+@command(app, Generate)
+def generate(asked: Generate) -> None:
     """Generate from one prompt, or play several turns on one session."""
     with _reported():
-        if sum(value is not None for value in (prompt, prompt_ids, turns)) != 1:
-            raise UsageError("give exactly one of --prompt, --prompt-ids and --turns")
-        params = SamplingParams(
-            max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed,
-            stop=tuple(stop or ()), ignore_eos=ignore_eos,
-        )  # fmt: skip
-        steps = _turns(turns) if turns is not None else [{"append": _ids(prompt_ids) if prompt_ids else prompt}]
-        with Engine.load(model, backend=backend, device=device, numerics=numerics) as engine:
+        steps, params = asked.steps(), asked.params()
+        with asked.load() as engine:
             session = engine.session()
             context: tuple[int, ...] = ()
             for number, step in enumerate(steps):
                 ids = _prompt(engine, step, context)
-                reply = session.generate(ids, params, reuse=not cold)
+                reply = session.generate(ids, params, reuse=not asked.cold)
                 context = (*ids, *reply.tokens)
-                _show(engine, number, ids, reply, as_json=as_json)
+                _show(engine, number, ids, reply, as_json=asked.as_json)
 
 
-@app.command()
-def chat(
-    model: Model,
-    max_new_tokens: Count = 256,
-    temperature: Temperature = 0.0,
-    seed: Seed = 0,
-    backend: Backend = "native",
-    device: Device = "cpu",
-    numerics: Numerics = "invariant",
-) -> None:
+@command(app, Chat)
+def chat(asked: Chat) -> None:
     """Talk to a model through its own chat template. /stats, /pages and /reset show and drop what is kept; /quit ends."""
-    with _reported(), Engine.load(model, backend=backend, device=device, numerics=numerics) as engine:
-        params = SamplingParams(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
-        _Chat(engine, params).run()
+    with _reported(), asked.load() as engine:
+        _Repl(engine, asked.params()).run()
 
 
 @app.command("inspect")
@@ -105,8 +130,8 @@ def inspect_model(
             typer.echo(f"{name}: {value}")
 
 
-class _Chat:
-    """The REPL: the whole conversation is rendered anew each turn, and the session finds out what it can reuse."""
+class _Repl:
+    """The whole conversation is rendered anew each turn, and the session finds out what it can reuse."""
 
     def __init__(self, engine: Engine, params: SamplingParams) -> None:
         self._engine = engine

@@ -83,7 +83,7 @@ class _Hearing:
         if judged.statistic == 0:
             return self._rule(Kind.same, "warm and cold agree in everything that is shown", None)
         if not self.result.power.enough:
-            because = "legal schedules of the same tokens are as far apart as warm and cold; but they would also hide a wrong page"
+            because = "legal schedules are as far apart as warm and cold; but they would also hide a wrong page"
             missing = "log-probabilities, where only tokens are shown; or a subject that shows its schedule"
             return self._unclear(because, missing)
         return self._rule(

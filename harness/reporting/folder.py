@@ -31,7 +31,6 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = _new_folder(path)
         self._told = Told()
-        self._events = (self.path / "events.jsonl").open("w", encoding="utf-8")
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
@@ -41,12 +40,11 @@ class RunFolder:
             self._small(event, event.shrunk)
         elif isinstance(event, LegFinished):
             self._told.legs.append(event)
-        self._events.write(json.dumps(_plain(event)) + "\n")
-        self._events.flush()
+        with (self.path / "events.jsonl").open("a", encoding="utf-8") as events:
+            events.write(json.dumps(_plain(event)) + "\n")
 
     def close(self) -> Summary:
         """Write every format; returns the summary."""
-        self._events.close()
         for found in iter_modules(_room):
             import_module(f"{__package__}.{found.name}")
         for name, render in FORMATS.items():

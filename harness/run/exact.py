@@ -33,11 +33,11 @@ class ExactPlayer:
 
     @property
     def planned(self) -> int:
-        """See `Player`."""
+        """Those given, those built in, and as many as are to be drawn."""
         return len(self._fixed) + self._leg.effort.examples
 
     def play(self) -> Iterator[Event]:
-        """See `Player`."""
+        """One after the other, the first that fails made small, until a failure (or on), the time or the number."""
         for origin, scenario in self._scenarios():
             if self._results and time.monotonic() - self._started > self._leg.effort.seconds:
                 return
@@ -51,7 +51,7 @@ class ExactPlayer:
                     return
 
     def finished(self, *, interrupted: bool = False) -> LegFinished:
-        """See `Player`."""
+        """All findings, each check over all conversations, and the level that was really shown."""
         checks = merge_checks(self._results)
         verdict, why = self._verdict(checks, interrupted=interrupted)
         return LegFinished(

@@ -27,11 +27,11 @@ class StatisticalPlayer:
 
     @property
     def planned(self) -> int:
-        """See `Player`: it depends on what is found."""
+        """Not known before: it depends on what is found."""
         return 0
 
     def play(self) -> Iterator[Event]:
-        """See `Player`."""
+        """As the black box chooses them; a conversation's findings are those that name it."""
         cases = [case for _, case in self._leg.cases]
         plays = self._blackbox.run(cases, drawn=bool(self._leg.effort.examples))
         for number, (scenario, played) in enumerate(plays, start=1):
@@ -41,7 +41,7 @@ class StatisticalPlayer:
             yield ScenarioPlayed(target=self._leg.target, number=number, origin=scenario.title, result=result)
 
     def finished(self, *, interrupted: bool = False) -> LegFinished:
-        """See `Player`."""
+        """What the evidence together says."""
         result = self._blackbox.result
         verdict, why = result.verdict, result.why
         if interrupted:

@@ -62,7 +62,7 @@ class Commands(TyperGroup):
             formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
 
 
-main = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+main = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
 """The console script."""
 
 
@@ -72,10 +72,13 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@main.callback(context_settings={"help_option_names": ["-h", "--help"]})
+@main.callback(context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 def warmcold(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
     ] = False,
 ) -> None:
     """Makes wrong KV-cache reuse visible: warm = cold = oracle, to the last bit. `COMMAND --help` says more."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
