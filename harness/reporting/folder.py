@@ -99,7 +99,7 @@ def _plain(event: Event) -> Mapping[str, object]:
     """The event as one line of JSON."""
     head = {"event": type(event).__name__, "leg": event.target.leg, "model": event.target.model}
     if isinstance(event, LegStarted):
-        return {**head, "planned": event.planned, **event.described}
+        return {**event.described, **event.target.to_json(), **head, "planned": event.planned}
     if isinstance(event, FailureShrunk):
         small = event.shrunk
         turns = small.scenario.turns if small is not None else None

@@ -24,7 +24,7 @@ from warmcold.harness.contract.verdict import Finding
 from warmcold.harness.conversations.drawing import drawn as seeded
 from warmcold.harness.conversations.profile import Profile
 from warmcold.harness.play.exact import Lineup, ScenarioResult, run_scenario
-from warmcold.harness.reporting.files import RunFolder
+from warmcold.harness.reporting.folder import RunFolder
 from warmcold.harness.run.events import Event, FailureShrunk, LegFinished, ScenarioPlayed
 from warmcold.harness.run.player import Effort
 from warmcold.harness.run.target import Target
@@ -242,5 +242,5 @@ def test_the_run_folder_holds_both(arms: Arms, monkeypatch: Patch, tmp_path: Pat
     text = (tmp_path / "run" / "report.md").read_text()
     told = text.split("## Shortest conversation that shows it")[1]
     assert "Turn t0 sends 1 token" in told
-    assert "Not confirmed: not asked" in told
+    assert "Not confirmed: the fresh process shows no difference" in told
     assert f"`warmcold replay {file}`" in told

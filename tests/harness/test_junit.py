@@ -5,16 +5,17 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict
+from warmcold.harness.reporting.formats import Told
 from warmcold.harness.reporting.junit import render
-from warmcold.harness.run.events import LegFinished
+from warmcold.harness.run.events import Count, LegFinished
+from warmcold.harness.run.target import Target
 
 
 def leg(verdict: Verdict, checks: dict[str, CheckResult], why: str | None = None) -> LegFinished:
     """A leg that ended so."""
-    return LegFinished(
-        leg="ort-cpu", model="m", verdict=verdict, level=Level.L4, scenarios=2, turns=9, reused_turns=4,
-        warm_prompt_tokens=20, reused_tokens=10, generated_tokens=7, seconds=1.5, checks=checks, findings=(), why=why,
-    )  # fmt: skip
+    count = Count(scenarios=2, turns=9, reused_turns=4, warm_prompt_tokens=20, reused_tokens=10, generated_tokens=7)
+    target = Target(model="m", subject="ort")
+    return LegFinished(target=target, verdict=verdict, level=Level.L4, count=count, seconds=1.5, checks=checks, why=why)
 
 
 def test_each_check_is_a_test_case() -> None:
@@ -26,7 +27,7 @@ def test_each_check_is_a_test_case() -> None:
         "oracle": CheckResult(),
         "closed_form": CheckResult(not_applicable="the model has no closed form"),
     }
-    root = ElementTree.fromstring(render([leg(Verdict.FAIL, checks)]))
+    root = ElementTree.fromstring(render(Told(legs=[leg(Verdict.FAIL, checks)])))
     suite = root[0]
     assert {k: suite.get(k) for k in ("tests", "failures", "errors", "skipped")} == {
         "tests": "4", "failures": "1", "errors": "1", "skipped": "1",
@@ -43,7 +44,7 @@ def test_each_check_is_a_test_case() -> None:
 def test_a_leg_that_is_no_pass_without_a_finding_is_an_error() -> None:
     """UNKNOWN is never green; the properties say level and turns."""
     root = ElementTree.fromstring(
-        render([leg(Verdict.UNKNOWN, {"logits": CheckResult(compared=1)}, "nothing was reused")])
+        render(Told(legs=[leg(Verdict.UNKNOWN, {"logits": CheckResult(compared=1)}, "nothing was reused")]))
     )
     error = root.find("testsuite/testcase[@name='verdict']/error")
     assert error is not None

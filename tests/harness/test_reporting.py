@@ -12,17 +12,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from warmcold.harness.checks import ALL
+from warmcold.harness.arms.arms import Arms
+from warmcold.harness.checks import LOOKED_FOR
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn, load
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.play.exact import Arms
 from warmcold.harness.reporting.console import ConsoleView
-from warmcold.harness.reporting.files import RunFolder
+from warmcold.harness.reporting.folder import RunFolder
+from warmcold.harness.reporting.formats import Told
 from warmcold.harness.reporting.markdown import render
-from warmcold.harness.reporting.summary import level_of, overall, summary
-from warmcold.harness.run.events import LegFinished
-from warmcold.harness.run.verify import Request, verify
+from warmcold.harness.reporting.summary import summary
+from warmcold.harness.run.events import Event, LegFinished
+from warmcold.harness.run.player import Effort
+from warmcold.harness.run.target import Target
+from warmcold.harness.run.verify import verify
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "models" / "snap-gqa-shared"
 
@@ -35,24 +38,33 @@ def wrong_token(real: Callable[..., Observation], op: Turn, prompt: Sequence[int
     return replace(seen, tokens=(*seen.tokens[:-1], (seen.tokens[-1] + 1) % 61)) if op.name == "retained" else seen
 
 
-def run(arms: Arms, scenario: Scenario, path: Path) -> tuple[RunFolder, LegFinished, dict[str, Any]]:
-    """One conversation into a folder."""
+def run(arms: Arms, scenario: Scenario, told: Callable[[Event], object]) -> LegFinished:
+    """One conversation, told event by event."""
+    leg: Event | None = None
+    for leg in verify(Target(model=str(MODEL), subject="ort"), Effort(examples=0), [("mine", scenario)], arms):
+        told(leg)
+    assert isinstance(leg, LegFinished)
+    return leg
+
+
+def into(arms: Arms, scenario: Scenario, path: Path) -> tuple[LegFinished, dict[str, Any]]:
+    """One conversation into a folder: its leg, and the summary."""
     folder = RunFolder(path)
-    leg = verify(Request(model=MODEL, backend="ort", examples=0, cases=[("mine", scenario)]), folder, arms)
-    return folder, leg, folder.close()
+    leg = run(arms, scenario, folder)
+    return leg, dict(folder.close())
 
 
 @pytest.fixture
 def passing(arms: Arms, healthy: Scenario, tmp_path: Path) -> Path:
     """The folder of a run that passed."""
-    run(arms, healthy, tmp_path / "run")
+    into(arms, healthy, tmp_path / "run")
     return tmp_path / "run"
 
 
 @pytest.fixture
 def failing(faulty: Faulty, healthy: Scenario, tmp_path: Path) -> Path:
     """The folder of a run that failed."""
-    run(faulty(turn=wrong_token), healthy, tmp_path / "run")
+    into(faulty(turn=wrong_token), healthy, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -69,7 +81,7 @@ def test_summary_of_a_pass(passing: Path) -> None:
     assert (data["findings"], data["cases"]) == ([], [])
     (leg,) = data["legs"]
     assert (leg["leg"], leg["verdict"], leg["turns"], leg["reused_turns"]) == ("ort-cpu", "PASS", 4, 3)
-    assert set(leg["checks"]) == set(ALL)
+    assert set(leg["checks"]) == set(LOOKED_FOR)
     assert all(check["verdict"] == "PASS" and check["compared"] > 0 for check in leg["checks"].values())
 
 
@@ -79,7 +91,7 @@ def test_report_of_a_pass(passing: Path) -> None:
     assert text.startswith("# warmcold: PASS at level L4\n")
     assert "L4 compares tokens, hit counts, logits, KV bytes, the schedule-matched arm." in text
     assert f"| ort-cpu | {MODEL} | PASS | 1 | 4 | 3 |" in text
-    assert all(f"| {name} | " in text for name in ALL)
+    assert all(f"| {name} | " in text for name in LOOKED_FOR)
     assert "First difference" not in text
     assert not (passing / "cases").exists()
 
@@ -94,7 +106,7 @@ def test_summary_of_a_failure(failing: Path) -> None:
     assert first["left"] != first["right"]
     assert data["legs"][0]["checks"]["tokens"]["verdict"] == "FAIL"
     (case,) = data["cases"]
-    assert load(Path(case)).turns == 4
+    assert load(Path(case)).scenario.turns == 4
 
 
 def test_report_of_a_failure(failing: Path) -> None:
@@ -126,15 +138,15 @@ def test_events_are_lines_of_json(outcome: str, request: pytest.FixtureRequest) 
     events = [json.loads(line) for line in lines]
     assert [event["event"] for event in events] == ["LegStarted", "ScenarioPlayed", "LegFinished"]
     assert {event["leg"] for event in events} == {"ort-cpu"}
-    assert events[0]["backend"] == "ort"
+    assert events[0]["subject"] == "ort"
     assert bool(events[1]["findings"]) == (outcome == "failing")
-    assert events[2]["verdict"] == ("PASS" if outcome == "passing" else "FAIL")
+    assert events[-1]["verdict"] == ("PASS" if outcome == "passing" else "FAIL")
 
 
 def test_events_are_on_disk_as_they_happen(arms: Arms, healthy: Scenario, tmp_path: Path) -> None:
     """A run that is killed leaves what it saw."""
     folder = RunFolder(tmp_path / "run")
-    verify(Request(model=MODEL, backend="ort", examples=0, cases=[("mine", healthy)]), folder, arms)
+    run(arms, healthy, folder)
     assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == 3
     assert not (tmp_path / "run" / "summary.json").exists()
     folder.close()
@@ -150,20 +162,21 @@ def test_a_run_of_nothing_is_unknown(tmp_path: Path) -> None:
 
 def test_the_worst_leg_is_the_verdict(arms: Arms, healthy: Scenario, tmp_path: Path) -> None:
     """And the lowest level is the level."""
-    _, leg, _ = run(arms, healthy, tmp_path / "run")
-    unknown = replace(leg, leg="native-cpu", verdict=Verdict.UNKNOWN, level=Level.L1, why="nothing was compared")
-    assert overall([leg, unknown]) is Verdict.UNKNOWN
-    assert level_of([leg, unknown]) is Level.L1
-    assert summary([leg, unknown], [])["verdict"] == "UNKNOWN"
-    text = render([leg, unknown], [])
+    leg, _ = into(arms, healthy, tmp_path / "run")
+    other = replace(leg.target, subject="native")
+    unknown = replace(leg, target=other, verdict=Verdict.UNKNOWN, level=Level.L1, why="nothing was compared")
+    told = Told(legs=[leg, unknown])
+    assert (told.verdict, told.level) == (Verdict.UNKNOWN, Level.L1)
+    assert summary(told)["verdict"] == "UNKNOWN"
+    text = render(told).decode()
     assert "L1 compares tokens, hit counts." in text
-    assert f"- native-cpu on {leg.model}: nothing was compared" in text
+    assert f"- native-cpu on {leg.target.model}: nothing was compared" in text
 
 
 def test_a_ruled_out_check_gives_its_reason(arms: Arms, healthy: Scenario, tmp_path: Path) -> None:
     """Not passed, not failed, and said why."""
     bare = replace(arms, closed=None)
-    _, _, data = run(bare, healthy, tmp_path / "run")
+    _, data = into(bare, healthy, tmp_path / "run")
     check = data["legs"][0]["checks"]["closed_form"]
     assert (check["verdict"], check["reason"]) == ("NOT_APPLICABLE", "the model has no closed form")
     assert "the model has no closed form" in (tmp_path / "run" / "report.md").read_text()
@@ -175,8 +188,8 @@ def test_the_console(faulty: Faulty, healthy: Scenario, hook: Any) -> None:
     out = io.StringIO()
     arms = faulty(turn=hook) if hook else faulty()
     with ConsoleView(Console(file=out, width=200)) as view:
-        leg = verify(Request(model=MODEL, backend="ort", examples=0, cases=[("mine", healthy)]), view, arms)
+        leg = run(arms, healthy, view)
     text = out.getvalue()
-    assert f"{leg.verdict.shown:7} ort-cpu    {MODEL}: 1 conversations, {leg.turns} turns" in text
+    assert f"{leg.verdict.shown:7} ort-cpu    {MODEL}: 1 conversations, {leg.count.turns} turns" in text
     for _, finding in leg.findings[:1]:
         assert str(finding) in text

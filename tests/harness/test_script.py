@@ -17,11 +17,14 @@ import warmcold.engine.engine
 import warmcold.engine.kv.layout
 import warmcold.engine.kv.mirror
 import warmcold.engine.turn.identity
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.scenario import Fork, NewSession, Rewind, Scenario, Settings, Turn, load
 from warmcold.harness.contract.verdict import Finding
-from warmcold.harness.play.exact import Arms, run_scenario
+from warmcold.harness.play.exact import run_scenario
 from warmcold.harness.reporting.prose import describe
 from warmcold.harness.reporting.script import render
+from warmcold.harness.run.target import Target
+from warmcold.harness.shrinking.confirm import Shrunk
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "fixtures" / "models" / "snap-gqa-shared"
@@ -46,6 +49,15 @@ EVERYTHING = Scenario(
     ),
 )
 
+
+def script(scenario: Scenario, finding: Finding, model: str = str(MODEL)) -> str:
+    """The script of a shrunk case."""
+    small = Shrunk(scenario=scenario, finding=finding, tries=0, seconds=0.0, complete=True)
+    text = render(small, Target(model=model, subject="ort"))
+    assert text is not None
+    return text
+
+
 Play = Callable[..., tuple[int, str]]
 
 
@@ -57,7 +69,7 @@ def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(scenario: Scenario, finding: Finding = NOTHING) -> tuple[int, str]:
-        text = render(scenario, finding, model=str(MODEL), backend="ort", device="cpu", numerics="invariant")
+        text = script(scenario, finding)
         with pytest.raises(SystemExit) as ended:
             exec(compile(text, "script", "exec"), {"__name__": "__main__"})
         return int(ended.value.code or 0), capsys.readouterr().out
@@ -65,7 +77,10 @@ def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
-@pytest.mark.parametrize("scenario", [EVERYTHING, *map(load, CONVERSATIONS[3:9:5])], ids=["everything", "04", "09"])
+PLAYED = {"everything": EVERYTHING, **{file.name[:2]: load(file).scenario for file in CONVERSATIONS[3:9:5]}}
+
+
+@pytest.mark.parametrize("scenario", PLAYED.values(), ids=PLAYED)
 def test_a_healthy_engine_shows_nothing(play: Play, scenario: Scenario) -> None:
     """Every kind of operation can be played, each turn once warm and once cold, and nothing differs."""
     code, out = play(scenario)
@@ -131,11 +146,11 @@ def test_an_error_that_only_warm_raises_is_a_difference(play: Play, monkeypatch:
 
 def test_it_needs_the_engine_alone() -> None:
     """Whoever reads it sees the case in words, the finding, and no import of the harness."""
-    text = render(EVERYTHING, NOTHING, model="m", backend="ort", device="cpu", numerics="invariant")
+    text = script(EVERYTHING, NOTHING, "m")
     tree = ast.parse(text)
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported == {"engine", "pathlib", "numpy", "sys"}
+    assert imported == {"warmcold.engine", "numpy", "sys"}
     said = ast.get_docstring(tree) or ""
     assert describe(EVERYTHING) in said
     assert str(NOTHING) in said
@@ -144,10 +159,9 @@ def test_it_needs_the_engine_alone() -> None:
 @pytest.mark.slow
 def test_in_a_tree_with_a_fault(tmp_path: Path) -> None:
     """From `verify` to the script, in processes of their own, on a copy of the sources with a fault in the text."""
-    for name in ("engine", "harness", "fixtures", "mutations"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "src/warmcold/cli.py", tmp_path)
-    mirror = tmp_path / "engine" / "kv" / "mirror.py"
+    package = tmp_path / "warmcold"
+    shutil.copytree(ROOT / "src" / "warmcold", package, ignore=shutil.ignore_patterns("__pycache__"))
+    mirror = package / "engine" / "kv" / "mirror.py"
     text = mirror.read_text(encoding="utf-8")
     planted = text.replace("state.present(layer, part)", "state.present(layer, Part(1 - part))")
     assert planted != text
@@ -159,7 +173,14 @@ def test_in_a_tree_with_a_fault(tmp_path: Path) -> None:
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     seen = python(
-        "src/warmcold/cli.py", "verify", "fixtures/models/snap-gqa-shared", "--backend", "ort", "--examples", 20
+        "-m",
+        "warmcold",
+        "verify",
+        package / "fixtures" / "models" / "snap-gqa-shared",
+        "--backend",
+        "ort",
+        "--examples",
+        20,
     )
     assert seen.returncode == 1, seen.stdout + seen.stderr
     assert "confirmed in a fresh process" in seen.stdout
@@ -168,13 +189,13 @@ def test_in_a_tree_with_a_fault(tmp_path: Path) -> None:
     shown = python(script)
     assert (shown.returncode, "DIFFERENCE" in shown.stdout) == (1, True), shown.stdout + shown.stderr
     (case,) = tmp_path.glob("reports/*/cases/*.shrunk.json")
-    again = python("src/warmcold/cli.py", "shrink", case, "--out", "small.json")
+    again = python("-m", "warmcold", "shrink", case, "--out", "small.json")
     assert again.returncode == 1
-    assert load(tmp_path / "small.json").ops == load(case).ops
+    assert load(tmp_path / "small.json").scenario.ops == load(case).scenario.ops
     mirror.write_text(text, encoding="utf-8")
-    well = python("src/warmcold/cli.py", "shrink", case)
+    well = python("-m", "warmcold", "shrink", case)
     assert (well.returncode, "shows no difference any more" in well.stdout) == (0, True)
-    assert python("src/warmcold/cli.py", "shrink", "gone.json").returncode == 2
+    assert python("-m", "warmcold", "shrink", "gone.json").returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn, load
 from warmcold.harness.contract.verdict import CheckResult, Level, Verdict
 from warmcold.harness.play.exact import Arms
-from warmcold.harness.reporting.files import RunFolder
+from warmcold.harness.reporting.folder import RunFolder
 from warmcold.harness.run.events import Event, LegFinished, LegStarted, ScenarioPlayed
 from warmcold.harness.run.player import Effort
 from warmcold.harness.run.target import Target, target_of

@@ -15,14 +15,14 @@ import pytest
 from msgspec.structs import replace as changed
 from typer.testing import CliRunner
 
-from warmcold.harness.adjudicate.ruling import Case, Ruling, adjudicate
-from warmcold.harness.arms.oracle import RawModel
-from warmcold.harness.cli.adjudicate import app
+from warmcold.cli import main
+from warmcold.harness.adjudicate.adjudicate import adjudicate
+from warmcold.harness.adjudicate.ruling import Kind, Ruling
+from warmcold.harness.arms.arms import Arms
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn
 from warmcold.harness.contract.verdict import Level
-from warmcold.harness.play.exact import Arms
-from warmcold.harness.run.verify import arms_of, open_arms
+from warmcold.harness.run.target import Target
 
 from .conftest import EXAMPLE, MODEL, ROOT
 
@@ -70,13 +70,13 @@ def engine(change: Change | None = None, **declared: Any) -> Arms:
             return super().play(op, prompt, n, past)
 
     subject = Engine(ROUNDING)
-    return arms_of(subject, RawModel(ROUNDING, threads=1))
+    return Arms.of(subject, threads=1)
 
 
 def test_a_fixture_that_computes_exactly_shows_no_difference() -> None:
     """Every schedule gives the same bits there."""
-    case = adjudicate(open_arms(ROOT / "fixtures" / "models" / "snap-square", "native", threads=1), small())
-    assert (case.ruling, case.ruling.exit_code) == (Ruling.same, 0)
+    ruling = adjudicate(Target(model=str(ROOT / "fixtures" / "models" / "snap-square")).open(threads=1), small())
+    assert (ruling.kind, ruling.kind.exit_code) == (Kind.same, 0)
 
 
 def small() -> Scenario:
@@ -87,9 +87,9 @@ def small() -> Scenario:
 
 def test_rounding_is_float_noise_with_the_schedule_of_each_side() -> None:
     """Both are replayed from position 0 to the last bit, and the rows are named."""
-    case = adjudicate(engine(), PAIR)
-    assert (case.ruling, case.ruling.exit_code) == (Ruling.noise, 0)
-    text = "\n".join(case.facts)
+    ruling = adjudicate(engine(), PAIR)
+    assert (ruling.kind, ruling.kind.exit_code) == (Kind.noise, 0)
+    text = "\n".join(ruling.facts)
     assert "warm: replayed from position 0 with the rows [32 reused] + [13, 1, 1, 1, 1, 1]" in text
     assert "cold: replayed from position 0 with the rows [45, 1, 1, 1, 1, 1], the same bits" in text
 
@@ -130,18 +130,18 @@ FAULTS: Mapping[str, tuple[Change, str]] = {
 def test_a_wrong_cache_is_dirty_with_its_first_place(fault: str) -> None:
     """Layer, position, and both numbers."""
     change, place = FAULTS[fault]
-    case = adjudicate(engine(change), PAIR)
-    assert (case.ruling, case.ruling.exit_code) == (Ruling.dirty, 1)
-    assert place in (case.place or "")
+    ruling = adjudicate(engine(change), PAIR)
+    assert (ruling.kind, ruling.kind.exit_code) == (Kind.dirty, 1)
+    assert place in (ruling.place or "")
 
 
 @pytest.mark.parametrize("fault", ["swapped", "shifted", "one row"])
 def test_without_kv_the_logits_still_tell(fault: str) -> None:
     """A subject that shows no KV: the first call that differs is named."""
     change, _ = FAULTS[fault]
-    case = adjudicate(hiding(engine(change), seeded=None, end=None), PAIR)
-    assert case.ruling is Ruling.dirty
-    assert "logits of call 0" in (case.place or "")
+    ruling = adjudicate(hiding(engine(change), seeded=None, end=None), PAIR)
+    assert ruling.kind is Kind.dirty
+    assert "logits of call 0" in (ruling.place or "")
 
 
 def test_without_a_schedule_controls_decide() -> None:
@@ -149,24 +149,32 @@ def test_without_a_schedule_controls_decide() -> None:
     blind = {"seeded": None, "end": None, "rows": None}
     clean = adjudicate(replace(hiding(engine(), **blind), matched=None), PAIR)
     dirty = adjudicate(replace(hiding(engine(shifted), **blind), matched=None), PAIR)
-    assert clean.ruling in (Ruling.noise, Ruling.same)
-    assert dirty.ruling is Ruling.dirty
+    assert clean.kind in (Kind.noise, Kind.same)
+    assert dirty.kind is Kind.dirty
     assert "controls" in "\n".join(dirty.facts)
 
 
 def test_with_nothing_to_compute_with_it_cannot_be_told() -> None:
-    """And it says what is missing."""
-    case = adjudicate(replace(engine(), matched=None, oracle=None), PAIR)
-    assert (case.ruling, case.ruling.exit_code) == (Ruling.unclear, 3)
-    assert "loop()" in (case.missing or "")
+    """A subject that calls itself invariant, and shows nothing that could prove it: what is missing is said."""
+    ruling = adjudicate(replace(engine(invariant=True), matched=None, oracle=None), PAIR)
+    assert (ruling.kind, ruling.kind.exit_code) == (Kind.unclear, 3)
+    assert "loop()" in (ruling.missing or "")
+
+
+@pytest.mark.parametrize(("change", "kind"), [(None, Kind.noise), (shifted, Kind.dirty)])
+def test_a_black_box_is_ruled_on_by_fresh_texts(change: Change | None, kind: Kind) -> None:
+    """Legal schedules of its own are the controls, and wrong pages the power."""
+    ruling = adjudicate(replace(engine(change), matched=None, oracle=None), PAIR)
+    assert ruling.kind is kind
+    assert "power" in "\n".join(ruling.facts)
 
 
 def test_more_reuse_than_the_prompt_shares_is_dirty() -> None:
     """Whatever the numbers say."""
     arms = hiding(engine(), change=lambda seen: replace(seen, reused=(seen.reused or 0) + 1) if seen.reused else seen)
-    case = adjudicate(arms, PAIR)
-    assert case.ruling is Ruling.dirty
-    assert "the prompt shares only 32" in case.because
+    ruling = adjudicate(arms, PAIR)
+    assert ruling.kind is Kind.dirty
+    assert "the prompt shares only 32" in ruling.because
 
 
 def hiding(arms: Arms, change: Callable[[Observation], Observation] | None = None, **fields: Any) -> Arms:
@@ -187,7 +195,7 @@ def hiding(arms: Arms, change: Callable[[Observation], Observation] | None = Non
 
 def command(*more: str) -> Any:
     """`warmcold adjudicate` on the example."""
-    return CliRunner().invoke(app, ["adjudicate", str(MODEL), "--subject", EXAMPLE, "--threads", "1", *more])
+    return CliRunner().invoke(main, ["adjudicate", str(MODEL), "--subject", EXAMPLE, "--threads", "1", *more])
 
 
 def test_the_command_prints_what_can_be_pasted() -> None:
@@ -210,7 +218,7 @@ def test_the_command_takes_a_case_file(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--first", "[1]"], "--first and --second"),
-        (["--first", "[1]", "--second", "some text"], "no tokenizer"),
+        (["--first", "[1]", "--second", "some text"], "cannot encode text; give token ids"),
         (["--first", '["a"]', "--second", "[1]"], "token ids"),
         (["--first", "@gone.txt", "--second", "[1]"], "gone.txt"),
         (["--first", "[1]", "--second", "[999]"], "999"),
@@ -228,18 +236,18 @@ def test_the_command_says_what_is_wrong(arguments: list[str], said: str) -> None
 
 def test_a_ruling_is_data() -> None:
     """It prints as JSON."""
-    case = Case(ruling=Ruling.dirty, turn="t", because="b", place="p")
-    assert json.loads(json.dumps(case.to_json()))["ruling"] == "dirty KV"
+    ruling = Ruling(kind=Kind.dirty, turn="t", because="b", place="p")
+    assert json.loads(json.dumps(ruling.to_json()))["ruling"] == "dirty KV"
 
 
 def test_a_turn_that_reused_nothing_tells_nothing() -> None:
     """There is nothing that the cache could have got wrong."""
     apart = Scenario(ops=(Turn(name="a", append=(1, 2, 3)), Turn(name="b", append=(7, 8, 9))))
-    case = adjudicate(engine(), apart)
-    assert (case.ruling, case.because) == (Ruling.unclear, "nothing was reused in this turn")
+    ruling = adjudicate(engine(), apart)
+    assert (ruling.kind, ruling.because) == (Kind.unclear, "nothing was reused in this turn")
 
 
 def test_a_last_turn_that_is_refused_is_not_ruled_on() -> None:
     """Nor is the one before it in its place."""
-    case = adjudicate(engine(), Scenario(ops=(Turn(name="a", append=(1, 2, 3)), Turn(name="b", append=(1,) * 200))))
-    assert (case.ruling, case.turn) == (Ruling.unclear, "b")
+    ruling = adjudicate(engine(), Scenario(ops=(Turn(name="a", append=(1, 2, 3)), Turn(name="b", append=(1,) * 200))))
+    assert (ruling.kind, ruling.turn) == (Kind.unclear, "b")

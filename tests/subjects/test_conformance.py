@@ -12,20 +12,22 @@ import pytest
 from msgspec.structs import replace as with_fields
 from typer.testing import CliRunner
 
-from warmcold.harness.cli.adjudicate import app
-from warmcold.harness.conformance.laws import LAWS, Bench, conform, tried
+from warmcold.cli import main
+from warmcold.harness.arms.arms import Arms
+from warmcold.harness.conformance.laws import LAWS, Bench, tried
+from warmcold.harness.conformance.run import conformance
 from warmcold.harness.contract.errors import RefusedError
 from warmcold.harness.contract.observation import Observation
 from warmcold.harness.contract.scenario import Scenario, Turn
 from warmcold.harness.contract.verdict import Level, Verdict
-from warmcold.harness.play.exact import Arms, run_scenario
+from warmcold.harness.play.exact import run_scenario
 
 from .conftest import EXAMPLE, MODEL
 
 
 def test_the_example_of_the_docs_keeps_the_contract(mine: Arms) -> None:
     """Every law that applies holds; tenants are what it does not offer."""
-    outcomes = {outcome.law: outcome for outcome in conform(mine)}
+    outcomes = {outcome.law: outcome for outcome in conformance(mine, (), {})}
     assert list(outcomes) == list(LAWS)
     assert {
         law: outcome.said for law, outcome in outcomes.items() if outcome.verdict not in (Verdict.PASS, Verdict.NOT_RUN)
@@ -197,7 +199,7 @@ def command(tmp_path: Path, known: Mapping[str, Any], *more: str) -> Any:
     file = tmp_path / "known.json"
     file.write_text(json.dumps(known))
     return CliRunner().invoke(
-        app, ["conformance", str(MODEL), "--subject", EXAMPLE, "--known", str(file), "--threads", "1", "--json", *more]
+        main, ["conformance", str(MODEL), "--subject", EXAMPLE, "--known", str(file), "--threads", "1", "--json", *more]
     )
 
 
