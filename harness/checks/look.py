@@ -44,10 +44,6 @@ class Look:
         """So many values more were compared."""
         self.result.compared += values
 
-    def rule_out(self, why: str) -> None:
-        """Nothing can be compared here, and need not be."""
-        self.result.not_applicable = why
-
     def find(self, arm: str, message: str, left: object, right: object, **where: Unpack[Where]) -> None:
         """A difference: what the warm engine gave (`left`), and what `arm` gives."""
         self.result.findings.append(
