@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .data import Json, converted, read
-from .errors import ScenarioError
+from .errors import RefusedError, ScenarioError
 
 FORMAT = 1
 
@@ -172,8 +172,17 @@ def resolve(turn: Turn, history: History, encode: Encode) -> tuple[int, ...]:
         tokens = tokens[: _length(turn.keep, len(tokens))]
     if turn.drop is not None:
         tokens = tokens[: turn.drop[0]] + tokens[turn.drop[1] :]
-    extra = encode(turn.append) if isinstance(turn.append, str) else turn.append
-    return (*tokens, *extra)
+    return (*tokens, *appended(turn, encode))
+
+
+def appended(turn: Turn, encode: Encode) -> tuple[int, ...]:
+    """What `turn` appends, as ids. ScenarioError where it is a text and the subject refuses to encode one."""
+    if not isinstance(turn.append, str):
+        return turn.append
+    try:
+        return tuple(encode(turn.append))
+    except RefusedError as error:
+        raise ScenarioError(f"turn {turn.name} is given as text: {error}") from error
 
 
 def schema() -> Json:

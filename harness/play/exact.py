@@ -207,7 +207,7 @@ class _Play:
                 self.shadow.rewind(op.session, n)
 
     def _turn(self, op: Turn) -> None:
-        prompt = resolve(op, self.history, self._encode)
+        prompt = resolve(op, self.history, self.subject.encode)
         self._known_ids(op, prompt)
         seen = self._answers(op, prompt)
         if seen is None:
@@ -216,13 +216,6 @@ class _Play:
             self.history[op.name] = (prompt, prompt)  # it never started: nothing may have changed, as later turns show
             return
         self._judge(self._record(op, prompt, seen))
-
-    def _encode(self, text: str) -> Sequence[int]:
-        """A text that the subject cannot encode is a case that it cannot be given."""
-        try:
-            return self.subject.encode(text)
-        except RefusedError as error:
-            raise ScenarioError(f"{error}; this conversation has turns given as text") from error
 
     def _known_ids(self, op: Turn, prompt: Tokens) -> None:
         vocabulary = self.subject.vocab_size

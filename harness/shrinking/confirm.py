@@ -29,7 +29,7 @@ from ..checks import LOOKED_FOR
 from ..checks.conduct import CRASH
 from ..contract.data import Json
 from ..contract.errors import NotShownError
-from ..contract.scenario import Encode, Scenario, Turn
+from ..contract.scenario import Encode, Scenario, Turn, appended
 from ..contract.verdict import Finding
 from ..play.exact import Lineup, run_scenario
 from .search import search
@@ -94,10 +94,7 @@ def confirm(shrunk: Shrunk, *, found: Json, threads: int, timeout_s: float = CON
 
 def in_ids(scenario: Scenario, encode: Encode) -> Scenario:
     """The same scenario with every text as token ids."""
-    ops = [
-        changed(op, append=tuple(encode(op.append))) if isinstance(op, Turn) and isinstance(op.append, str) else op
-        for op in scenario.ops
-    ]
+    ops = (changed(op, append=appended(op, encode)) if isinstance(op, Turn) else op for op in scenario.ops)
     return changed(scenario, ops=tuple(ops))
 
 

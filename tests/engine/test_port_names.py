@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from typer.testing import CliRunner
 
+from warmcold.cli import main
 from warmcold.engine import Engine, SamplingParams
 from warmcold.fixtures import closed_forms
 
@@ -89,3 +91,12 @@ def test_a_bare_call_takes_the_names_that_the_package_gives(model: Path, backend
         found = engine.bare({name: array for name, array in feeds.items() if name is not None})
         assert spec.logits == "scores"
         assert found["scores"].shape == (1, len(PROMPT), spec.vocab_size)
+
+
+def test_verify_takes_the_names_that_the_package_gives(model: Path, tmp_path: Path) -> None:
+    """The harness reads them for itself: both backends pass, each judged by the raw graph."""
+    asked = ["verify", str(model), "--examples", "3", "--threads", "1", "--report", str(tmp_path / "r"), "--json"]
+    seen = CliRunner().invoke(main, asked)
+    data = json.loads(seen.stdout)
+    assert (seen.exit_code, data["verdict"], len(data["legs"])) == (0, "PASS", 2)
+    assert all(leg["checks"]["oracle"]["compared"] for leg in data["legs"])

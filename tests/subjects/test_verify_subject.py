@@ -93,6 +93,42 @@ def test_a_wrong_call_is_told_what_to_give(arguments: list[str], said: str) -> N
     assert said in " ".join(seen.output.split())
 
 
+BLIND = '''
+import sys
+sys.path.insert(0, {folder!r})
+from dataclasses import replace
+
+import my_engine
+
+class Blind(my_engine.MyEngine):
+    """Nothing to judge single turns with, and no texts."""
+    onnx = None
+    def loop(self):
+        return None
+'''
+
+
+@pytest.mark.parametrize("judged_by", ["replay", "fresh texts"])
+@pytest.mark.parametrize("how", [["verify", "--case"], ["replay"], ["adjudicate", "--case"]], ids=lambda how: how[0])
+def test_a_turn_of_text_that_cannot_be_encoded_is_refused(tmp_path: Path, judged_by: str, how: list[str]) -> None:
+    """It is neither a fault of the engine's nor one of ours: exit status 2, with the turn and what to give."""
+    (tmp_path / "blind.py").write_text(BLIND.format(folder=str(Path(EXAMPLE.rpartition(":")[0]).parent)))
+    subject = EXAMPLE if judged_by == "replay" else f"{tmp_path / 'blind.py'}:Blind"
+    case = {
+        "warmcold_case": 1,
+        "ops": [{"op": "turn", "name": "words", "append": "hello"}],
+        "found": {"model": str(MODEL), "subject": subject},
+    }
+    (tmp_path / "text.json").write_text(json.dumps(case))
+    name, *rest = how
+    other = [] if name == "replay" else [str(MODEL), "--subject", subject]
+    report = [] if name == "adjudicate" else ["--report", str(tmp_path)]
+    seen = command(name, *rest, str(tmp_path / "text.json"), *other, *report)
+    assert seen.exit_code == 2, seen.output
+    assert "turn words is given as text" in seen.output
+    assert "give token ids" in seen.output
+
+
 def test_without_a_matched_arm_the_level_is_three(mine: Arms) -> None:
     """Logits and KV are shown all the same; what is missing is what replays the schedule."""
     alone = replace(mine, matched=None)
