@@ -147,7 +147,7 @@ class Twin:
         shared = common_prefix(prompt, held.context)
         n, forbidden = greatest(min(shared, held.length, wanted), held, self.components)
         reasons = {shared: "shared", held.length: "current", wanted: "wanted"}  # the last of equal bounds names it
-        return n, reasons.get(n) or forbidden or "shared"
+        return n, forbidden or reasons[n]
 
     def _longest(self, prompt: Tokens, salt: str | None) -> int:
         return next((n for n in range(len(prompt), 0, -1) if PageKey(salt, prompt[:n]) in self.published), 0)

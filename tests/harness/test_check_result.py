@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warmcold.harness.contract.verdict import CheckResult, Finding, Verdict
+from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict
 
 FIRST = Finding(check="tokens", arm="cold", message="first", left="1", right="2")
 SECOND = Finding(check="tokens", arm="cold", message="second", left="3", right="4")
@@ -79,3 +79,11 @@ def test_a_finding_says_what_it_knows_of_the_place(turn: str, place: str, where:
     """Turn and place where there are any."""
     finding = Finding(check="tokens", arm="cold", message="m", left="1", right="2", turn=turn, place=place)
     assert str(finding) == f"[tokens] m {where}\n    warm: 1\n    cold: 2"
+
+
+@pytest.mark.parametrize("levels", [(Level.L0, Level.L3), (Level.L3, Level.L0), (None, Level.L3), (Level.L2, None)])
+def test_the_first_level_that_was_lacking_is_remembered(levels: tuple[Level | None, Level | None]) -> None:
+    """In whichever turn it was."""
+    one, other = levels
+    whole = merged(*(CheckResult(not_observable="no", lacks=level) for level in levels))
+    assert whole.lacks is (one if one is not None else other)

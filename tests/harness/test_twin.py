@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warmcold.harness.arms.components import FullAttention, Window
 from warmcold.harness.arms.twin import Prediction, Twin, published_by
 from warmcold.harness.contract.observation import PageKey
 from warmcold.harness.contract.scenario import Settings
@@ -323,3 +325,21 @@ def test_a_longer_common_prefix_never_means_less(held: tuple[int, ...], prompt: 
     if shared is not None:
         closer = (*context[: shared + 1], *prompt[shared + 1 :])
         assert of.predict("s", closer, None).reused >= of.predict("s", prompt, None).reused
+
+
+@pytest.mark.parametrize(("resident_from", "expected"), [(0, (10, "shared")), (8, (0, "window")), (12, (0, "window"))])
+def test_what_is_gone_from_a_window_forbids_a_cut(resident_from: int, expected: tuple[int, str]) -> None:
+    """A cut at 10 needs positions 7 to 9: with those evicted nothing can be kept, and the window is why."""
+    of = after_a(pages=0)
+    of.components = (FullAttention(), Window(4))
+    of.sessions["s"] = replace(of.sessions["s"], resident_from=resident_from)
+    plan = of.predict("s", (*A, 50, 51), None)
+    assert (plan.reused, plan.reason) == expected
+    assert plan.bound == plan.reused
+
+
+def test_a_subject_that_says_its_calls_has_fed_what_they_say() -> None:
+    """What was reused and the rows of its calls, whatever was planned."""
+    of = after_a()
+    plan = replace(of.predict("s", (*A, 50, 51), None), reused=4, rows=(3, 2))
+    assert of.fed((*A, 50, 51), (7, 8), plan, None) == A[:9]
