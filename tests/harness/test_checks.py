@@ -6,8 +6,10 @@ cases name all of them. The checks of bytes and of whole arms are in `test_check
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from warmcold.harness.arms.record import TurnRecord
-from warmcold.harness.checks import LOOKED_FOR
+from warmcold.harness.checks import ALL, LOOKED_FOR
 from warmcold.harness.contract.observation import Tokens
 from warmcold.harness.contract.verdict import CheckResult, Finding, Level, Verdict
 
@@ -277,3 +279,11 @@ def test_without_state_the_kv_checks_are_ruled_out(records: Mapping[str, TurnRec
 def test_the_level_of_the_subject(records: Mapping[str, TurnRecord]) -> None:
     """The engine shows everything."""
     assert records["cold"].capabilities.level is Level.L4
+
+
+def test_the_readme_tells_what_each_check_points_at() -> None:
+    """Its table has every check that is registered, and no other."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = text.split("| check | it fired: look at |\n|---|---|\n")[1].split("\n\n")[0]
+    named = re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.splitlines()))
+    assert sorted(named) == sorted(ALL)
