@@ -111,7 +111,7 @@ def tried(bench: Bench, name: str) -> Outcome:
         return Outcome(law=name, verdict=Verdict.UNKNOWN, said=str(error))
     except BrokenError as error:
         return Outcome(law=name, verdict=Verdict.FAIL, said=str(error))
-    except Exception as error:  # an adapter may raise anything, and all of it is news about the adapter
+    except (Exception, SystemExit) as error:  # an adapter may raise anything, and all of it is news about the adapter
         return Outcome(law=name, verdict=Verdict.FAIL, said=f"{type(error).__name__}: {error}")
     return Outcome(law=name, verdict=Verdict.PASS)
 

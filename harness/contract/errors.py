@@ -50,7 +50,7 @@ class MaskedError(HarnessError):
 class CrashError(HarnessError):
     """The subject raised something that is neither a refusal nor an error planted in it. `call`: what was asked of it."""
 
-    def __init__(self, call: str, error: Exception) -> None:
+    def __init__(self, call: str, error: BaseException) -> None:
         super().__init__(call)
         self.call = call
         frame = traceback.extract_tb(error.__traceback__)[-1]

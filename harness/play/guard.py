@@ -56,5 +56,8 @@ def _guarded(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return call(*args, **kwargs)
     except (RefusedError, MaskedError):
         raise
-    except Exception as error:  # whatever an engine throws is a finding about it
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # whatever an engine throws is a finding about it; one that leaves is no pass
         raise CrashError(getattr(call, "__name__", "a call"), error) from error

@@ -129,6 +129,32 @@ def test_a_turn_of_text_that_cannot_be_encoded_is_refused(tmp_path: Path, judged
     assert "give token ids" in seen.output
 
 
+LEAVES = '''
+import sys
+sys.path.insert(0, {folder!r})
+import my_engine
+
+class Leaves(my_engine.MyEngine):
+    """Ends the process, as if all were well."""
+    def open(self, settings, *, poison):
+        return Talk(self)
+
+class Talk(my_engine.Conversation):
+    def turn(self, op, prompt):
+        raise SystemExit(0)
+'''
+
+
+@pytest.mark.parametrize("how", ["verify", "conformance"])
+def test_an_engine_that_leaves_is_no_pass(tmp_path: Path, how: str) -> None:
+    """A process that ends with 0 and without a verdict would be read as one."""
+    (tmp_path / "leaves.py").write_text(LEAVES.format(folder=str(Path(EXAMPLE.rpartition(":")[0]).parent)))
+    more = ["--examples", "2", "--no-shrink", "--report", str(tmp_path)] if how == "verify" else []
+    seen = command(how, str(MODEL), "--subject", f"{tmp_path / 'leaves.py'}:Leaves", *more)
+    assert seen.exit_code == 1
+    assert "SystemExit" in seen.output
+
+
 def test_without_a_matched_arm_the_level_is_three(mine: Arms) -> None:
     """Logits and KV are shown all the same; what is missing is what replays the schedule."""
     alone = replace(mine, matched=None)
