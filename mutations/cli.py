@@ -18,7 +18,7 @@ from .catalog import MUTANTS
 from .mutant import Mutant, Result
 from .scorecard import counts, passed, write
 
-app = typer.Typer(name="mutate", help="Plant faults in the engine; each must be seen.")
+app = typer.Typer(name="mutate", help="Plant faults in the engine; each must be seen.", add_completion=False)
 
 
 @app.command("mutate")

@@ -108,7 +108,7 @@ def _plain(event: Event) -> Mapping[str, object]:
             "number": event.number,
             "turns": turns,
             "confirmed": small and small.confirmed,
-            "why": event.why,
+            "why": event.why or (small.why if small is not None else None),
         }
     if isinstance(event, LegFinished):
         return {**head, **leg_summary(event)}
