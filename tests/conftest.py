@@ -45,6 +45,7 @@ settings.register_profile(
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads these options
 def pytest_configure(config: pytest.Config) -> None:
     """The profile `fixed` unless told; `soak` with a seed that is known; `mutmut` in its server too, which forks."""
+    # mutmut says by the environment alone which mutant a process is; nothing else tells.
     if _MUTANT in os.environ or "mutmut" in sys.modules:
         config.option.hypothesis_profile = "mutmut"
     config.option.hypothesis_profile = config.option.hypothesis_profile or "fixed"

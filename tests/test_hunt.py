@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from warmcold.harness.contract.scenario import load
 
@@ -110,3 +112,10 @@ def test_a_path_of_a_machine_is_found(name: str) -> None:
 def test_an_import_of_ours_is_found(source: str) -> None:
     """The scan sees what it is for, wherever the import stands."""
     assert imported(source) & OURS
+
+
+def test_an_environment_of_the_hunt_has_what_warmcold_needs() -> None:
+    """It is installed there without its dependencies, so that none of them replaces the release under test."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {Requirement(text).name for text in project["dependencies"]}
+    assert needed <= set(hunt().OURS)

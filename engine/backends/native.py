@@ -74,7 +74,7 @@ class NativeBackend(Backend):
             found = self._execute(state.buffers, feeds, last_only=last_only)
         except WarmcoldError:
             raise
-        except Exception as error:
+        except Exception as error:  # a kernel may raise what it likes; where the state stood is what helps
             raise BackendError(f"{type(error).__name__} before {rows} rows at {state.kv_len}: {error}") from error
         if state.has_state:
             state.buffers.advance(rows)

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from threadpoolctl import threadpool_limits
 
+from ...command import Backends
 from ..contract.errors import WarmcoldError
 from .figures import Figure
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class Backends(StrEnum):
-    """Which backends to measure."""
-
-    native = "native"
-    ort = "ort"
-    both = "both"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The backends, one by one."""
-        return ("native", "ort") if self is Backends.both else (self.value,)
 
 
 @app.command("bench")

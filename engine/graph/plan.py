@@ -81,7 +81,7 @@ class CompiledModel:
             try:
                 head = index == self.plan.head
                 result = self._head_rows(step, arguments, last_only) if head else step.run(*arguments)
-            except Exception as error:
+            except Exception as error:  # a kernel may raise what it likes: the step that did is what helps
                 raise BackendError(f"{step.label}: {type(error).__name__}: {error}") from error
             results = result if isinstance(result, tuple) else (result,)
             for place, value in zip(step.outputs, results, strict=False):

@@ -18,7 +18,8 @@ from .layout import KvGeometry, Part, Physical
 class Fill(Protocol):
     """Writes one layer's keys or values into the flat buffer of a present array that is laid out as `physical` says."""
 
-    def __call__(self, layer: int, part: Part, flat: Array, physical: Physical, /) -> None: ...
+    def __call__(self, layer: int, part: Part, flat: Array, physical: Physical, /) -> None:
+        """Fill it."""
 
 
 class Snapshot:

@@ -81,7 +81,7 @@ class Loop:
             logits = self.decoder.step(progress.fed, rows)
         except WarmcoldError:
             raise
-        except Exception as error:
+        except Exception as error:  # a runtime may raise anything; the turn must know that its state is void
             raise BackendError(f"the step at position {start} with {len(rows)} rows failed: {error}") from error
         if not np.isfinite(np.max(logits)):
             raise BackendError(

@@ -56,7 +56,7 @@ class Session:
             return False
         try:
             done = retained.decoder.state.rewind_to(n)
-        except BaseException:
+        except BaseException:  # an interrupt in the middle of a cut leaves it half done too
             self._slot.retained = None  # the state is poisoned
             raise
         if done:

@@ -6,14 +6,13 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from ...command import command
+from ...command import Backends, command
 from ...fixtures.builtin import builtin_models
 from ..contract.errors import HarnessError
 from ..contract.verdict import Level, Verdict
@@ -46,19 +45,6 @@ LONGEST_SHRINK_S = 20.0
 """Most seconds that `verify` spends on making a failing conversation small; never more than a quarter of `--time`."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-class Backends(StrEnum):
-    """Which of the engine's backends to judge."""
-
-    native = "native"
-    ort = "ort"
-    both = "both"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The backends, one by one: each is a subject."""
-        return ("native", "ort") if self is Backends.both else (self.value,)
 
 
 @dataclass(frozen=True, kw_only=True)

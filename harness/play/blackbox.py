@@ -37,7 +37,7 @@ PLAIN_PAGE = 16
 """Positions to a page where hits are not multiples of anything."""
 
 PLANTS = 6
-"""Wrong pages tried in each turn: ten turns give the sites that `bounded.SITES` asks for."""
+"""Wrong pages tried in each turn: ten turns give the sites that `evidence.SITES` asks for."""
 
 AGAIN = 3
 """So often a wrong count, or a reply that depends on other traffic, must show on fresh texts: chance may explain one."""

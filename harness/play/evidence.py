@@ -1,4 +1,4 @@
-"""The statistics of the bounded tier: what may be concluded where the schedule cannot be seen. Pure, no I/O.
+"""The statistics of black boxes: what may be concluded where the schedule cannot be seen. Pure, no I/O.
 
 A turn gives one number, its `Difference` from the cold reply; 19 legal schedules give as many others, and its rank among them
 an e-value. One turn proves nothing (at most 2.2): a suspicious one is played again on fresh texts until the product of the
@@ -21,7 +21,7 @@ CONTROLS = 19
 """Legal schedules for each turn: the least number at which a turn above all of them has a p-value of 0.05."""
 
 EVIDENCE = 1e4
-"""The product of e-values at which a difference is a fault: under no fault it is reached once in so many campaigns."""
+"""The product of e-values at which a difference is a fault: under no fault it is reached once in so many runs."""
 
 REFUTED = 5
 """So many plays on fresh texts in a row that show nothing: what was suspicious was chance, or shows in less than half of them."""

@@ -1,4 +1,4 @@
-"""A turn of a campaign as it was played, what is ranked of it, and what is said of it."""
+"""A turn of a black box as it was played, what is ranked of it, and what is said of it."""
 
 from __future__ import annotations
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TypeVar, get_type_hints
 
 import typer
 
 C = TypeVar("C")
 Run = Callable[[C], None]
+
+
+class Backends(StrEnum):
+    """Which of the engine's backends a command is about."""
+
+    native = "native"
+    ort = "ort"
+    both = "both"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The backends, one by one."""
+        return ("native", "ort") if self is Backends.both else (self.value,)
 
 
 def command(app: typer.Typer, config: Callable[..., C], name: str | None = None) -> Callable[[Run[C]], Run[C]]:

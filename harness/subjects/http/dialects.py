@@ -95,8 +95,7 @@ class Vllm(Dialect):
 
     @override
     def encode(self, text: str) -> Sequence[int]:
-        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        return tokenized(self._http, "/tokenize", body)
+        return _tokenized_as(self._http, self._model, text)
 
     @override
     def limits(self) -> Limits:
@@ -158,8 +157,7 @@ class Sglang(Dialect):
 
     @override
     def encode(self, text: str) -> Sequence[int]:
-        body = {"model": self._model, "prompt": text, "add_special_tokens": False}
-        return tokenized(self._http, "/tokenize", body)
+        return _tokenized_as(self._http, self._model, text)
 
     @override
     def limits(self) -> Limits:
@@ -302,3 +300,8 @@ def _cache_n(said: LlamaReply) -> int | None:
     if timings.prompt_n is not None and said.tokens_evaluated is not None:
         return said.tokens_evaluated - timings.prompt_n
     return None
+
+
+def _tokenized_as(http: Transport, model: str, text: str) -> Sequence[int]:
+    """By the tokenizer of `model`, as vLLM and SGLang are asked."""
+    return tokenized(http, "/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
